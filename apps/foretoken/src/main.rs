@@ -1,0 +1,3 @@
+//! Foretoken on the command line.
+
+fn main() {}

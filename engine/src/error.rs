@@ -1,0 +1,55 @@
+//! The crate's one error type. Each family of faults has its own enum beside
+//! the code that raises it, so that a caller can match on the exact cause.
+
+use std::path::{Path, PathBuf};
+
+use crate::device::DeviceFault;
+use crate::format::FormatFault;
+use crate::quant::QuantFault;
+use crate::tokenizer::TokenizerFault;
+
+/// Shorthand for results of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong in the engine. Messages are one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file that was touched.
+        path: PathBuf,
+        /// The system's own words.
+        source: std::io::Error,
+    },
+    /// A model file is malformed or holds something unusable.
+    #[error("{}: {fault}", path.display())]
+    Format {
+        /// The file that was read.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: FormatFault,
+    },
+    /// A quantised block could not be decoded or encoded.
+    #[error(transparent)]
+    Quant(#[from] QuantFault),
+    /// A tokenizer could not be built or used.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerFault),
+    /// A driver or device refused or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceFault),
+}
+
+impl Error {
+    /// Ties a system error to the file it happened on.
+    pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
+        Self::Io { path: path.as_ref().to_path_buf(), source }
+    }
+
+    /// Ties a format fault to the file it was found in.
+    pub fn format(path: impl AsRef<Path>, fault: FormatFault) -> Self {
+        Self::Format { path: path.as_ref().to_path_buf(), fault }
+    }
+}

@@ -1,0 +1,13 @@
+//! The Foretoken engine: file formats, tokenizer, model graphs, sampling and
+//! generation over a small device seam. It holds no GPU code, no HTTP and no
+//! async runtime; drivers live in crates of their own and are handed in.
+
+pub mod device;
+pub mod error;
+pub mod format;
+pub mod kernel;
+pub mod quant;
+pub mod tensor;
+pub mod tokenizer;
+
+pub use error::{Error, Result};

@@ -1,0 +1,5 @@
+//! Byte-level BPE: text to ids and back.
+
+mod fault;
+
+pub use fault::TokenizerFault;
