@@ -6,7 +6,40 @@ use crate::tensor::DType;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantFault {
-    /// No codec for this type.
-    #[error("no codec for {0} blocks")]
+    /// Nothing here reads this type.
+    #[error("no codec for {0} blocks: convert the tensor to a supported type")]
     NoCodec(DType),
+    /// The type is not made of codes with a scale, so it has no affine form.
+    #[error("{0} has no affine form: decode it instead")]
+    NotAffine(DType),
+    /// The input is not a whole number of blocks.
+    #[error("{bytes} bytes are not whole {dtype} blocks of {} bytes", dtype.block_bytes())]
+    PartialBlock {
+        /// The block type.
+        dtype: DType,
+        /// Bytes that were given.
+        bytes: usize,
+    },
+    /// A slice does not have the length that the input calls for.
+    #[error("{what} of {dtype} must hold {expected} items, not {actual}")]
+    Length {
+        /// The block type.
+        dtype: DType,
+        /// Which slice.
+        what: &'static str,
+        /// Items needed.
+        expected: usize,
+        /// Items given.
+        actual: usize,
+    },
+    /// A row beyond the end of a matrix was asked for.
+    #[error("row {row} of {dtype} lies beyond the {bytes} bytes of the matrix")]
+    NoSuchRow {
+        /// The block type.
+        dtype: DType,
+        /// Row asked for.
+        row: usize,
+        /// Bytes of the matrix.
+        bytes: usize,
+    },
 }
