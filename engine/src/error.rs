@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::device::DeviceFault;
 use crate::format::FormatFault;
 use crate::quant::QuantFault;
+use crate::sample::RequestFault;
 use crate::tokenizer::TokenizerFault;
 
 /// Shorthand for results of this crate.
@@ -40,6 +41,9 @@ pub enum Error {
     /// A driver or device refused or failed.
     #[error(transparent)]
     Device(#[from] DeviceFault),
+    /// A request asks for something out of range, or cannot go on.
+    #[error(transparent)]
+    Request(#[from] RequestFault),
 }
 
 impl Error {

@@ -5,8 +5,10 @@
 pub mod device;
 pub mod error;
 pub mod format;
+pub mod generate;
 pub mod kernel;
 pub mod quant;
+pub mod sample;
 pub mod tensor;
 pub mod tokenizer;
 
