@@ -97,17 +97,9 @@ impl Sampler {
         if let Some(id) = self.prepare(logits, history)? {
             return Ok(id);
         }
-        let total: f64 = self.weights.iter().sum();
-        let target = uniform(self.params.seed, position) * total;
-        let mut sum = 0.0;
-        for (candidate, &weight) in self.candidates.iter().zip(&self.weights) {
-            sum += weight;
-            if sum > target {
-                return Ok(candidate.id);
-            }
-        }
-        // The uniform is below 1, so the loop has returned unless there was nothing in it.
-        Err(RequestFault::NoCandidates.into())
+        let drawn = pick(&self.weights, uniform(self.params.seed, position));
+        let candidate = drawn.and_then(|index| self.candidates.get(index));
+        Ok(candidate.ok_or(RequestFault::NoCandidates)?.id)
     }
 
     /// The tokens that [`Sampler::choose`] draws from and their probabilities above 0, in
@@ -162,5 +154,34 @@ impl Sampler {
         weights.clear();
         weights.extend(candidates.iter().map(weight));
         Ok(None)
+    }
+}
+
+/// The first index whose running sum of weights exceeds `u` (below 1) times the whole: never
+/// one of weight 0, and none only when all are.
+fn pick(weights: &[f64], u: f64) -> Option<usize> {
+    let target = u * weights.iter().sum::<f64>();
+    let mut sum = 0.0;
+    weights.iter().position(|weight| {
+        sum += weight;
+        sum > target
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_the_unit_interval_pick_weights_above_zero() {
+        let largest = 1.0 - 1.0 / (1u64 << 53) as f64;
+        for scale in [1.0, 0.1, 1.0 + f64::EPSILON, 1.5, 1.9999, 3e-300] {
+            let weights = [0.0, scale, 0.0, 3.0 * scale, 0.0];
+            assert_eq!(pick(&weights, 0.0), Some(1));
+            assert_eq!(pick(&weights, 0.2499), Some(1));
+            assert_eq!(pick(&weights, 0.2501), Some(3));
+            assert_eq!(pick(&weights, largest), Some(3));
+        }
+        assert_eq!(pick(&[0.0], 0.5), None);
     }
 }
