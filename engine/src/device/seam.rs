@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Buffer, DeviceInfo, HostTensor, Weight, WeightSpec};
 use crate::error::Result;
@@ -30,12 +31,19 @@ pub trait Driver: Send + Sync {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>>;
 }
 
+/// A number for [`Device::id`]. Every driver draws from here, so that no two open
+/// devices of this process share one.
+pub fn next_device_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// An open device.
 ///
 /// All methods may be called from any thread. Handles (buffers, weights, kernels,
 /// graphs) keep what they need alive and may outlive the `Device` value itself.
 pub trait Device: Send + Sync {
-    /// A number no other open device of this process has.
+    /// A number no other open device of this process has, from [`next_device_id`].
     fn id(&self) -> u64;
 
     /// Properties; `memory_free` as of the call.

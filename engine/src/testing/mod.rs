@@ -1,0 +1,1 @@
+//! Tools that drivers inside and outside this workspace test themselves with.
