@@ -30,6 +30,12 @@ impl SharedBytes {
     }
 }
 
+impl Default for SharedBytes {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
+}
+
 impl From<Vec<u8>> for SharedBytes {
     fn from(v: Vec<u8>) -> Self {
         Self::new(Arc::new(v))
@@ -42,6 +48,12 @@ impl Deref for SharedBytes {
     fn deref(&self) -> &[u8] {
         // An owner whose length shrank (it should not) yields an empty slice.
         (*self.owner).as_ref().get(self.start..self.end).unwrap_or(&[])
+    }
+}
+
+impl PartialEq for SharedBytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
     }
 }
 
