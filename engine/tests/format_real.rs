@@ -1,5 +1,7 @@
 //! The models of this repository, and larger files when they are at hand.
 
+#![allow(clippy::print_stdout)] // "skipped" lines are the point of a test without its data
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
