@@ -1,0 +1,85 @@
+//! Finding special tokens in text.
+
+use std::collections::HashMap;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::fault::TokenizerFault;
+
+/// The special tokens of a vocabulary and an automaton that finds them all in one
+/// pass; where several start at one place the longest is taken.
+#[derive(Clone, Debug)]
+pub(super) struct Specials {
+    ids: Vec<u32>,
+    by_text: HashMap<String, u32>,
+    finder: Option<AhoCorasick>,
+}
+
+impl Specials {
+    /// Specials by id and text; those with an empty text cannot be found.
+    pub(super) fn new(tokens: Vec<(u32, &str)>) -> Result<Self, TokenizerFault> {
+        let tokens: Vec<_> = tokens.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+        let finder = if tokens.is_empty() {
+            None
+        } else {
+            let built = AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .build(tokens.iter().map(|(_, text)| text));
+            Some(built.map_err(|_| TokenizerFault::TooManySpecials(tokens.len()))?)
+        };
+        let ids = tokens.iter().map(|&(id, _)| id).collect();
+        let by_text = tokens.into_iter().map(|(id, text)| (text.to_owned(), id)).collect();
+        Ok(Self { ids, by_text, finder })
+    }
+
+    /// The id of a special token.
+    pub(super) fn id_of(&self, text: &str) -> Option<u32> {
+        self.by_text.get(text).copied()
+    }
+
+    /// Cuts text at its special tokens and hands out the parts in order.
+    pub(super) fn cut<'t>(&self, text: &'t str, mut part: impl FnMut(Part<'t>)) {
+        let mut at = 0;
+        for found in self.finder.iter().flat_map(|finder| finder.find_iter(text)) {
+            part(Part::Text(text.get(at..found.start()).unwrap_or("")));
+            if let Some(&id) = self.ids.get(found.pattern().as_usize()) {
+                part(Part::Special(id));
+            }
+            at = found.end();
+        }
+        part(Part::Text(text.get(at..).unwrap_or("")));
+    }
+}
+
+/// A part of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part<'t> {
+    /// Ordinary text, perhaps empty.
+    Text(&'t str),
+    /// A special token.
+    Special(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(specials: &[(u32, &str)], text: &str) -> String {
+        let mut out = String::new();
+        Specials::new(specials.to_vec()).unwrap().cut(text, |part| match part {
+            Part::Text(text) => out += text,
+            Part::Special(id) => out += &format!("[{id}]"),
+        });
+        out
+    }
+
+    #[test]
+    fn the_longest_of_those_that_start_first() {
+        let specials = [(1, "<a>"), (2, "<a>b"), (3, "b<c>"), (4, "")];
+        assert_eq!(cut(&specials, "x<a>b<c>y"), "x[2]<c>y");
+        assert_eq!(cut(&specials, "<a><a>b<c>"), "[1][2]<c>");
+        assert_eq!(cut(&specials, "é<a"), "é<a");
+        assert_eq!(cut(&specials, ""), "");
+        assert_eq!(cut(&[], "<a>"), "<a>");
+    }
+}
