@@ -32,6 +32,35 @@ pub enum QuantFault {
         /// Items given.
         actual: usize,
     },
+    /// Nothing here writes this type.
+    #[error("no encoder for {0}: use F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K")]
+    NoEncoder(DType),
+    /// The values are not a whole number of blocks.
+    #[error("{values} values are not whole {dtype} blocks of {}", dtype.block_len())]
+    PartialRow {
+        /// The block type.
+        dtype: DType,
+        /// Values that were given.
+        values: usize,
+    },
+    /// A value to encode is infinite or not a number.
+    #[error("value {index} is {value}: only finite values can be stored as {dtype}")]
+    NotFinite {
+        /// The type to encode to.
+        dtype: DType,
+        /// Which value.
+        index: usize,
+        /// The value.
+        value: f32,
+    },
+    /// A value or the scale of its block is beyond what the type can hold.
+    #[error("the block at value {index} is too large for {dtype}: scale the tensor down")]
+    OutOfRange {
+        /// The type to encode to.
+        dtype: DType,
+        /// First value of the block.
+        index: usize,
+    },
     /// A row beyond the end of a matrix was asked for.
     #[error("row {row} of {dtype} lies beyond the {bytes} bytes of the matrix")]
     NoSuchRow {

@@ -5,6 +5,8 @@
 //! - [`to_affine`] splits blocks into small unsigned codes, scales and offsets:
 //!   the form that the integer kernels of every driver start from.
 //!
+//! - [`encode`] is the reference way back for the types that tools and tests write.
+//!
 //! The block layouts are those of the GGUF format (ggml types). One unpacking
 //! function per type (`legacy`, `kquant`, `lookup`) serves both entry points;
 //! `codec` lists them.
@@ -15,6 +17,7 @@
 mod affine;
 mod codec;
 mod decode;
+mod encode;
 mod fault;
 mod kquant;
 mod legacy;
@@ -23,4 +26,5 @@ mod scalar;
 
 pub use affine::{AffineLayout, affine_layout, to_affine};
 pub use decode::{decode, decode_row, decode_scaled, is_computable};
+pub use encode::{encode, is_encodable};
 pub use fault::QuantFault;
