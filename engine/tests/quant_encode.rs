@@ -85,23 +85,31 @@ fn scalars_round_to_nearest_even() {
     }
 }
 
-/// Relative RMS error on Gaussian rows that ggml's own encoders reach, measured with
-/// ggml 0.10.1 on 256 rows of 1024. A sample of 65536 values scatters by about 0.3%.
+/// Relative RMS error on Gaussian rows: what ggml's own encoders reach (measured with
+/// ggml 0.10.1 on 256 rows of 1024) and the share of it allowed here. A sample of
+/// 65536 values scatters by about 0.3%. The searches of Q4_K and Q6_K reach 0.989 and
+/// 0.939 of the reference.
 #[test]
 fn gaussian_rows_are_as_close_as_the_reference_or_closer() {
     let reference = [
-        (DType::Q8_0, 0.00537),
-        (DType::Q4_0, 0.0862),
-        (DType::Q6_K, 0.01778),
-        (DType::Q4_K, 0.07150),
+        (DType::Q8_0, 0.00537, 1.01),
+        (DType::Q4_0, 0.0862, 1.01),
+        (DType::Q4_K, 0.0715, 0.995),
+        (DType::Q6_K, 0.01778, 0.95),
     ];
-    for (seed, scale) in [0.02, 1.0, 1e-3, 3e4].into_iter().enumerate() {
+    for (seed, scale) in [0.02, 1.0, 30.0, 3e4].into_iter().enumerate() {
         let x = gaussian(65536, scale, seed as u64);
-        for (dtype, reached) in reference {
+        for (dtype, reached, share) in reference {
             let relative = rms_error(&x, &there_and_back(dtype, &x)) / rms(&x);
-            assert!(relative < 1.02 * reached, "{dtype} at {scale}: {relative:.5}");
+            assert!(relative < share * reached, "{dtype} at {scale}: {relative:.5}");
             // Nothing gets far below: that would be an error in this test.
             assert!(relative > 0.9 * reached, "{dtype} at {scale}: {relative:.5}");
+        }
+        // Factors are subnormal halves here, so a little more is lost.
+        let x: Vec<f32> = x.iter().map(|x| (f64::from(*x) / scale * 1e-3) as f32).collect();
+        for (dtype, reached, _) in reference {
+            let relative = rms_error(&x, &there_and_back(dtype, &x)) / rms(&x);
+            assert!(relative < 1.02 * reached, "{dtype} of small values: {relative:.5}");
         }
     }
 }
