@@ -192,8 +192,10 @@ fn tensor_names() {
     assert_eq!(gguf_fault(file(b"\xc3")), F::InvalidUtf8 { what: what.clone() });
     let fault = F::StringTooLong { what, len: 65536, limit: 65535 };
     assert_eq!(gguf_fault(file(&[b'n'; 65536])), fault);
-    let twice = Raw::head(2, 0).tensor("t", &[1], 0, 0).tensor("t", &[1], 0, 32).data(32, 64);
-    assert_eq!(gguf_fault(twice.0), F::DuplicateTensor { tensor: t() });
+    for second in [0, 32] {
+        let head = Raw::head(2, 0).tensor("t", &[1], 0, 0).tensor("t", &[1], 0, second);
+        assert_eq!(gguf_fault(head.data(32, 64).0), F::DuplicateTensor { tensor: t() });
+    }
 }
 
 #[test]

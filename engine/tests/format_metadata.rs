@@ -6,7 +6,8 @@ use std::path::Path;
 
 use foretoken::Error;
 use foretoken::format::{
-    Array, FormatFault as F, GgufFile, GgufWriter, Kind, Metadata, TensorSource, Value, ValueType,
+    Array, FormatFault as F, GgufFile, GgufWriter, Kind, Metadata, TensorInfo, TensorSource, Value,
+    ValueType,
 };
 use foretoken::tensor::{DType, Shape};
 use format_support::{fault_of, gguf};
@@ -243,6 +244,20 @@ fn the_writer_refuses_what_the_reader_would() {
     }
     let huge = F::SizeOverflow { tensor: "b".into() };
     assert_eq!(fault(w.begin(Vec::new()).err()), huge);
+}
+
+#[test]
+fn tensors_made_in_memory() {
+    let make = |dims: &[usize], dtype, bytes: usize| {
+        TensorInfo::new("t", dtype, shape(dims), vec![0; bytes].into()).map(|t| t.bytes())
+    };
+    let tensor = || "t".to_owned();
+    assert_eq!(make(&[2, 32], DType::Q8_0, 68), Ok(68));
+    let short = F::WrongLength { tensor: tensor(), found: 67, wanted: 68 };
+    assert_eq!(make(&[2, 32], DType::Q8_0, 67), Err(short));
+    assert_eq!(make(&[2, 0], DType::F32, 0), Err(F::ZeroDim { tensor: tensor() }));
+    let part = F::PartialBlocks { tensor: tensor(), dtype: DType::Q8_0, row: 2 };
+    assert_eq!(make(&[32, 2], DType::Q8_0, 68), Err(part));
 }
 
 fn scalar() -> impl Strategy<Value = Value> {

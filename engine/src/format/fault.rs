@@ -115,7 +115,7 @@ pub enum FormatFault {
     /// A tensor has another shape than the model needs (outermost dimension first).
     #[error("the tensor {} has shape {found}, expected {wanted}", Shown(tensor))]
     WrongShape { tensor: String, found: Box<Shape>, wanted: Box<Shape> },
-    /// A writer was given other bytes than the tensor takes.
+    /// A tensor was given other bytes than its shape and type take.
     #[error("the tensor {} takes {wanted} bytes, got {found}", Shown(tensor))]
     WrongLength { tensor: String, found: usize, wanted: usize },
 
@@ -132,7 +132,7 @@ pub enum FormatFault {
 
     // safetensors.
     /// The header is longer than the format allows.
-    #[error("a header of {len} bytes, over the limit of {limit}")]
+    #[error("not a safetensors file: a header of {len} bytes, over the limit of {limit}")]
     HeaderTooLong { len: u64, limit: u64 },
     /// JSON that does not parse or is not what it must be.
     #[error("{what}: {}", Detail(detail))]

@@ -16,6 +16,25 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
+    /// A tensor over bytes in memory, for sources other than those of this module.
+    ///
+    /// # Errors
+    /// `ZeroDim`, `PartialBlocks`, `SizeOverflow`, and `WrongLength` when `data` is not
+    /// exactly what `shape` and `dtype` take.
+    pub fn new(
+        name: &str,
+        dtype: DType,
+        shape: Shape,
+        data: SharedBytes,
+    ) -> Result<Self, FormatFault> {
+        let (name, found) = (name.to_owned(), data.len());
+        let wanted = storage(&name, dtype, shape)?;
+        if found != wanted {
+            return Err(FormatFault::WrongLength { tensor: name, found, wanted });
+        }
+        Ok(Self { name, dtype, shape, data })
+    }
+
     /// Its name in the file.
     pub fn name(&self) -> &str {
         &self.name
@@ -36,6 +55,19 @@ impl TensorInfo {
     pub fn bytes(&self) -> usize {
         self.data.len()
     }
+}
+
+/// Bytes a tensor takes; it has no dimension of zero and its rows are whole blocks.
+pub(super) fn storage(tensor: &str, dtype: DType, shape: Shape) -> Result<usize, FormatFault> {
+    let tensor = || tensor.to_owned();
+    if shape.dims().contains(&0) {
+        return Err(FormatFault::ZeroDim { tensor: tensor() });
+    }
+    let row = shape.row_len();
+    if !row.is_multiple_of(dtype.block_len()) {
+        return Err(FormatFault::PartialBlocks { tensor: tensor(), dtype, row });
+    }
+    dtype.bytes_for(shape.elements()).ok_or_else(|| FormatFault::SizeOverflow { tensor: tensor() })
 }
 
 /// A model file (or several that make one model) as a set of named tensors.

@@ -6,6 +6,7 @@ use super::cursor::Cursor;
 use super::metadata::Metadata;
 use super::value::{Value, ValueType, read_value};
 use crate::format::shown::Shown;
+use crate::format::source::storage;
 use crate::format::{FormatFault, SharedBytes, TensorInfo};
 use crate::tensor::{DType, MAX_DIMS, Shape};
 
@@ -153,17 +154,6 @@ fn tensor_info(
     Ok(Declared { name: tensor, dtype, shape, bytes, offset })
 }
 
-/// Bytes of a tensor; its rows must be whole blocks.
-pub(super) fn storage(tensor: &str, dtype: DType, shape: Shape) -> Result<usize, FormatFault> {
-    let row = shape.row_len();
-    if !row.is_multiple_of(dtype.block_len()) {
-        return Err(FormatFault::PartialBlocks { tensor: tensor.to_owned(), dtype, row });
-    }
-    dtype
-        .bytes_for(shape.elements())
-        .ok_or_else(|| FormatFault::SizeOverflow { tensor: tensor.to_owned() })
-}
-
 /// Holds the declared tensors against the bytes that are there.
 fn place(
     declared: Vec<Declared>,
@@ -181,7 +171,13 @@ fn place(
             && first.offset.saturating_add(first.bytes) > second.offset
         {
             let (first, second) = (first.name.clone(), second.name.clone());
-            return Err(FormatFault::Overlap { first, second });
+            // The same info twice: the name is the clearer fault. Other repeated names
+            // are found when the tensors of all shards are joined.
+            return Err(if first == second {
+                FormatFault::DuplicateTensor { tensor: first }
+            } else {
+                FormatFault::Overlap { first, second }
+            });
         }
     }
     declared

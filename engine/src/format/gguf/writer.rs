@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_NAME, storage};
+use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_NAME};
 use super::value::{Kind, Value, ValueType};
 use crate::format::FormatFault;
+use crate::format::source::storage;
 use crate::tensor::{DType, Shape};
 use crate::{Error, Result};
 
@@ -81,9 +82,6 @@ impl GgufWriter {
             return Err(self.fault(FormatFault::EmptyTensorName { index }));
         }
         self.check_name(name)?;
-        if shape.dims().contains(&0) {
-            return Err(self.fault(FormatFault::ZeroDim { tensor }));
-        }
         let bytes = storage(name, dtype, shape).map_err(|f| self.fault(f))?;
         if !self.names.insert(tensor.clone()) {
             return Err(self.fault(FormatFault::DuplicateTensor { tensor }));
