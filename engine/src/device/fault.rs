@@ -15,6 +15,19 @@ pub enum DeviceFault {
         /// What there is, comma-separated.
         available: String,
     },
+    /// The device is there, but nothing in this build runs on it.
+    #[error(
+        "this build has no {driver} kernels for {arch} (it has: {built}); choose another \
+         device, such as cpu"
+    )]
+    NoKernels {
+        /// Driver name.
+        driver: &'static str,
+        /// Device architecture.
+        arch: String,
+        /// Architectures this build has kernels for, comma-separated.
+        built: String,
+    },
     /// The device has no kernel for this operation on these types.
     #[error("{arch} has no kernel for {op} with {dtype} operands")]
     Unsupported {

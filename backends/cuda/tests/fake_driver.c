@@ -1,0 +1,78 @@
+/* Stands in for libcuda in a test: two devices, failures on demand, and complaints
+ * about a context that is not retained, pushed, popped and released in that order.
+ * FAKE_INIT: what cuInit returns. FAKE_BAD: the device that answers nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+static int retained, pushed;
+
+static int number(const char *name, int otherwise) {
+  const char *value = getenv(name);
+  return value ? atoi(value) : otherwise;
+}
+
+int cuInit(unsigned flags) { return flags ? 1 : number("FAKE_INIT", 0); }
+int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
+int cuDeviceGetCount(int *count) { return *count = 2, 0; }
+int cuDeviceGet(int *device, int ordinal) {
+  return ordinal < 2 ? (*device = 40 + ordinal, 0) : 101;
+}
+
+int cuDeviceGetName(char *name, int length, int device) {
+  strncpy(name, device == 40 ? "Fake H200" : "Fake Thor", length);
+  return 0;
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  return *bytes = (size_t)(device == 40 ? 140 : 128) << 30, 0;
+}
+
+int cuDeviceGetAttribute(int *value, int which, int device) {
+  int big = device == 40;
+  if (device == 40 + number("FAKE_BAD", -1)) return 101;
+  switch (which) {
+  case 10: return *value = 32, 0;
+  case 16: return *value = big ? 132 : 20, 0;
+  case 18: return *value = !big, 0;
+  case 75: return *value = big ? 9 : 11, 0;
+  case 76: return *value = 0, 0;
+  case 95: return *value = 1, 0;
+  }
+  return 1;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  if (retained) return 200;
+  *context = &retained;
+  return retained = device, 0;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  return retained == device && !pushed ? (retained = 0) : 201;
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+  return context == &retained && retained && !pushed ? (pushed = 1, 0) : 202;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+  if (!pushed) return 203;
+  *context = &retained;
+  return pushed = 0;
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+  if (!pushed) return 204;
+  *total = (size_t)140 << 30;
+  return *free = (size_t)(retained + 60) << 30, 0;
+}
+
+int cuGetErrorName(int status, const char **text) {
+  *text = status == 803 ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" : NULL;
+  return *text ? 0 : 1;
+}
+
+int cuGetErrorString(int status, const char **text) {
+  *text = status == 803 ? "system has unsupported display driver" : NULL;
+  return *text ? 0 : 1;
+}
