@@ -15,7 +15,7 @@
 mod device;
 mod driver;
 mod host;
-mod linear;
+pub mod linear;
 mod math;
 mod memory;
 mod ops;

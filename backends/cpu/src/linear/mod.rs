@@ -1,29 +1,24 @@
-//! Linear operations.
+//! The linear operation: packed weights times rows of activations.
+//!
+//! Weights of every type are packed at load into panels of 16 output rows (`layout`,
+//! `pack`, `weight`). A launch converts the activations once (`rows`), then workers
+//! claim runs of panels and multiply (`kernel`, over the vectors of `lanes`;
+//! `dispatch` picks the code). The order of every sum is fixed by the weight alone:
+//! the same bits for any number of rows or threads, on any instruction set.
+//!
+//! May depend on `simd`, `memory` and `pool`, and on no other operation.
 
-use std::sync::Arc;
+mod dispatch;
+mod kernel;
+mod lanes;
+mod layout;
+mod op;
+mod pack;
+mod rows;
+mod share;
+#[cfg(test)]
+mod tests;
+mod weight;
 
-use foretoken::Result;
-use foretoken::device::{DeviceFault, HostTensor, WeightSpec};
-use foretoken::kernel::Linear;
-use foretoken::tensor::DType;
-
-use crate::ops::Bind;
-use crate::pool::CpuKernel;
-use crate::simd::Isa;
-
-pub(crate) struct PackedWeight;
-
-impl PackedWeight {
-    pub(crate) fn bytes_for(spec: &WeightSpec) -> Result<u64> {
-        let (op, dtype, arch) = ("linear", spec.dtype, std::env::consts::ARCH.to_owned());
-        Err(DeviceFault::Unsupported { op, dtype, arch }.into())
-    }
-
-    pub(crate) fn pack(_: &HostTensor, spec: &WeightSpec, _: Isa) -> Result<Self> {
-        Self::bytes_for(spec).map(|_| Self)
-    }
-}
-
-pub(crate) fn prepare(bind: &Bind<'_>, _: &Linear) -> Result<Arc<dyn CpuKernel>> {
-    Err(bind.unsupported(DType::F32).into())
-}
+pub(crate) use op::prepare;
+pub use weight::{PackedWeight, Scratch};

@@ -84,6 +84,11 @@ impl<T: Plain> Span<T> {
         unsafe { Span::from_raw(start, len) }
     }
 
+    /// First address, for kernels whose parts are not contiguous ranges.
+    pub(crate) fn as_mut_ptr(&self) -> *mut T {
+        self.start
+    }
+
     /// Borrows a range for reading. Panics when it is not inside the window.
     ///
     /// # Safety

@@ -1,0 +1,190 @@
+//! x86-64, AVX2 with FMA and F16C: two registers per vector.
+
+use std::arch::x86_64::*;
+
+use super::Lanes;
+
+/// 256-bit registers.
+#[derive(Clone, Copy)]
+pub(in crate::linear) struct Avx2;
+
+/// The features of [`Isa::Avx2`](crate::simd::Isa) on every operation.
+macro_rules! ops {
+    ($(fn $name:ident $(<$(const $c:ident: $t:ty),*>)? ($($args:tt)*) $(-> $r:ty)? $body:block)*) => {
+        $(
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn $name $(<$(const $c: $t),*>)? ($($args)*) $(-> $r)? $body
+        )*
+    };
+}
+
+type F = [__m256; 2];
+type I = [__m256i; 2];
+
+impl Lanes for Avx2 {
+    type F = F;
+    type I = I;
+    type B = I;
+    const HEIGHTS: usize = 4 + 2 + 1;
+    const F32_HEIGHTS: usize = 4 + 1;
+
+    ops! {
+        fn zero() -> F {
+            [_mm256_setzero_ps(); 2]
+        }
+
+        fn load(p: *const f32) -> F {
+            // SAFETY: 64 bytes, by contract.
+            unsafe { [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))] }
+        }
+
+        fn store(p: *mut f32, v: F) {
+            // SAFETY: 64 bytes, by contract.
+            unsafe {
+                _mm256_storeu_ps(p, v[0]);
+                _mm256_storeu_ps(p.add(8), v[1]);
+            }
+        }
+
+        fn splat(p: *const f32) -> F {
+            // SAFETY: 4 bytes, by contract.
+            [_mm256_set1_ps(unsafe { p.read_unaligned() }); 2]
+        }
+
+        fn add(a: F, b: F) -> F {
+            [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])]
+        }
+
+        fn mul(a: F, b: F) -> F {
+            [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])]
+        }
+
+        fn fma(a: F, b: F, c: F) -> F {
+            [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])]
+        }
+
+        fn load_f16(p: *const u8) -> F {
+            // SAFETY: 32 bytes, by contract.
+            unsafe {
+                [
+                    _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+                    _mm256_cvtph_ps(_mm_loadu_si128(p.add(16).cast())),
+                ]
+            }
+        }
+
+        fn load_bf16(p: *const u8) -> F {
+            // SAFETY: 32 bytes, by contract.
+            let high = unsafe {
+                [_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(16).cast())]
+            };
+            high.map(|h| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(h))))
+        }
+
+        fn load_u8(p: *const u8) -> F {
+            // SAFETY: 16 bytes, by contract.
+            let bytes = unsafe {
+                [_mm_loadl_epi64(p.cast()), _mm_loadl_epi64(p.add(8).cast())]
+            };
+            bytes.map(|b| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)))
+        }
+
+        fn load_i8(p: *const u8) -> F {
+            // SAFETY: 16 bytes, by contract.
+            let bytes = unsafe {
+                [_mm_loadl_epi64(p.cast()), _mm_loadl_epi64(p.add(8).cast())]
+            };
+            bytes.map(|b| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)))
+        }
+
+        fn splat_i32(p: *const i32) -> I {
+            // SAFETY: 4 bytes, by contract.
+            [_mm256_set1_epi32(unsafe { p.read_unaligned() }); 2]
+        }
+
+        fn scale_i32(v: I, by: i32) -> I {
+            v.map(|v| _mm256_mullo_epi32(v, _mm256_set1_epi32(by)))
+        }
+
+        fn minus_i32(v: I, by: i32) -> I {
+            v.map(|v| _mm256_sub_epi32(v, _mm256_set1_epi32(by)))
+        }
+
+        fn to_f32(v: I) -> F {
+            v.map(|v| _mm256_cvtepi32_ps(v))
+        }
+
+        fn bytes(p: *const u8) -> I {
+            // SAFETY: 64 bytes, by contract.
+            unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
+        }
+
+        fn field<const RIGHT: i32, const MASK: u8>(v: I) -> I {
+            v.map(|v| {
+                let moved = if RIGHT == 0 {
+                    v
+                } else if RIGHT > 0 {
+                    _mm256_srl_epi16(v, _mm_cvtsi32_si128(RIGHT))
+                } else {
+                    _mm256_sll_epi16(v, _mm_cvtsi32_si128(-RIGHT))
+                };
+                _mm256_and_si256(moved, _mm256_set1_epi8(MASK as i8))
+            })
+        }
+
+        fn or(a: I, b: I) -> I {
+            [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
+        }
+
+        fn lookup(table: &'static [u8; 16], v: I) -> I {
+            // SAFETY: the table is 16 bytes long.
+            let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
+            v.map(|v| _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), v))
+        }
+
+        fn byte<const J: u32>(v: I) -> I {
+            v.map(|v| {
+                let moved = _mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * J as i32));
+                if J == 3 { moved } else { _mm256_and_si256(moved, _mm256_set1_epi32(255)) }
+            })
+        }
+
+        fn dot<const N: usize>(sum: I, w: &[I; N], a: *const i8, max: u32) -> I {
+            // `maddubs` adds two products in 16 bits and would saturate past 32767, so:
+            // codes above 129 go in two parts, and as many pair sums are added up in 16
+            // bits as are sure to fit.
+            let ones = _mm256_set1_epi16(1);
+            let room = if max > 129 { 1 } else { 32767 / (254 * max as usize).max(1) };
+            let mut out = sum;
+            for (h, out) in out.iter_mut().enumerate() {
+                let mut pairs = _mm256_setzero_si256();
+                for (g, w) in w.iter().enumerate() {
+                    // SAFETY: 4 N bytes, by contract.
+                    let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
+                    let a = _mm256_set1_epi32(a);
+                    if max > 129 {
+                        let low = _mm256_and_si256(w[h], _mm256_set1_epi8(127));
+                        let high = _mm256_srli_epi16::<7>(w[h]);
+                        let high = _mm256_and_si256(high, _mm256_set1_epi8(1));
+                        let low = _mm256_madd_epi16(_mm256_maddubs_epi16(low, a), ones);
+                        let high = _mm256_maddubs_epi16(high, a);
+                        let high = _mm256_madd_epi16(high, _mm256_set1_epi16(128));
+                        *out = _mm256_add_epi32(*out, _mm256_add_epi32(low, high));
+                    } else {
+                        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[h], a));
+                        if (g + 1) % room == 0 || g + 1 == N {
+                            *out = _mm256_add_epi32(*out, _mm256_madd_epi16(pairs, ones));
+                            pairs = _mm256_setzero_si256();
+                        }
+                    }
+                }
+            }
+            out
+        }
+
+        fn prefetch(p: *const u8) {
+            _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! x86-64, AVX-512 with VNNI: one register per vector.
+
+use std::arch::x86_64::*;
+
+use super::Lanes;
+
+/// 512-bit registers.
+#[derive(Clone, Copy)]
+pub(in crate::linear) struct Avx512;
+
+/// The features of [`Isa::Avx512`](crate::simd::Isa) on every operation.
+macro_rules! ops {
+    ($($(#[$doc:meta])* fn $name:ident $(<$(const $c:ident: $t:ty),*>)? ($($args:tt)*) $(-> $r:ty)? $body:block)*) => {
+        $(
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            unsafe fn $name $(<$(const $c: $t),*>)? ($($args)*) $(-> $r)? $body
+        )*
+    };
+}
+
+impl Lanes for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+    const HEIGHTS: usize = 16 + 8 + 4 + 2 + 1;
+    const F32_HEIGHTS: usize = 8 + 2 + 1;
+
+    ops! {
+        fn zero() -> __m512 {
+            _mm512_setzero_ps()
+        }
+
+        fn load(p: *const f32) -> __m512 {
+            // SAFETY: 64 bytes, by contract.
+            unsafe { _mm512_loadu_ps(p) }
+        }
+
+        fn store(p: *mut f32, v: __m512) {
+            // SAFETY: 64 bytes, by contract.
+            unsafe { _mm512_storeu_ps(p, v) }
+        }
+
+        fn splat(p: *const f32) -> __m512 {
+            // SAFETY: 4 bytes, by contract.
+            _mm512_set1_ps(unsafe { p.read_unaligned() })
+        }
+
+        fn add(a: __m512, b: __m512) -> __m512 {
+            _mm512_add_ps(a, b)
+        }
+
+        fn mul(a: __m512, b: __m512) -> __m512 {
+            _mm512_mul_ps(a, b)
+        }
+
+        fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+            _mm512_fmadd_ps(a, b, c)
+        }
+
+        fn load_f16(p: *const u8) -> __m512 {
+            // SAFETY: 32 bytes, by contract.
+            _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(p.cast()) })
+        }
+
+        fn load_bf16(p: *const u8) -> __m512 {
+            // SAFETY: 32 bytes, by contract.
+            let high = _mm512_cvtepu16_epi32(unsafe { _mm256_loadu_si256(p.cast()) });
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(high))
+        }
+
+        fn load_u8(p: *const u8) -> __m512 {
+            // SAFETY: 16 bytes, by contract.
+            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(unsafe { _mm_loadu_si128(p.cast()) }))
+        }
+
+        fn load_i8(p: *const u8) -> __m512 {
+            // SAFETY: 16 bytes, by contract.
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(unsafe { _mm_loadu_si128(p.cast()) }))
+        }
+
+        fn splat_i32(p: *const i32) -> __m512i {
+            // SAFETY: 4 bytes, by contract.
+            _mm512_set1_epi32(unsafe { p.read_unaligned() })
+        }
+
+        fn scale_i32(v: __m512i, by: i32) -> __m512i {
+            _mm512_mullo_epi32(v, _mm512_set1_epi32(by))
+        }
+
+        fn minus_i32(v: __m512i, by: i32) -> __m512i {
+            _mm512_sub_epi32(v, _mm512_set1_epi32(by))
+        }
+
+        fn to_f32(v: __m512i) -> __m512 {
+            _mm512_cvtepi32_ps(v)
+        }
+
+        fn bytes(p: *const u8) -> __m512i {
+            // SAFETY: 64 bytes, by contract.
+            unsafe { _mm512_loadu_si512(p.cast()) }
+        }
+
+        fn field<const RIGHT: i32, const MASK: u8>(v: __m512i) -> __m512i {
+            let moved = if RIGHT == 0 {
+                v
+            } else if RIGHT > 0 {
+                _mm512_srl_epi16(v, _mm_cvtsi32_si128(RIGHT))
+            } else {
+                _mm512_sll_epi16(v, _mm_cvtsi32_si128(-RIGHT))
+            };
+            _mm512_and_si512(moved, _mm512_set1_epi8(MASK as i8))
+        }
+
+        fn or(a: __m512i, b: __m512i) -> __m512i {
+            _mm512_or_si512(a, b)
+        }
+
+        fn lookup(table: &'static [u8; 16], v: __m512i) -> __m512i {
+            // SAFETY: the table is 16 bytes long.
+            let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v)
+        }
+
+        fn byte<const J: u32>(v: __m512i) -> __m512i {
+            let moved = _mm512_srl_epi32(v, _mm_cvtsi32_si128(8 * J as i32));
+            if J == 3 { moved } else { _mm512_and_si512(moved, _mm512_set1_epi32(255)) }
+        }
+
+        fn dot<const N: usize>(sum: __m512i, w: &[__m512i; N], a: *const i8, _max: u32) -> __m512i {
+            let mut sum = sum;
+            for (g, &w) in w.iter().enumerate() {
+                // SAFETY: 4 N bytes, by contract.
+                let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
+                sum = _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(a));
+            }
+            sum
+        }
+
+        fn prefetch(p: *const u8) {
+            _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        }
+    }
+}
