@@ -29,7 +29,8 @@ impl CudaDriver {
     }
 
     /// The newest CUDA version the installed NVIDIA driver speaks, for example `13.0`;
-    /// none if there is no driver or it does not answer.
+    /// none if there is no driver or it does not answer. Belongs to the last call of
+    /// [`devices`](Driver::devices), or makes one.
     pub fn driver_version(&self) -> Option<String> {
         self.known().version
     }

@@ -28,7 +28,8 @@ impl HipDriver {
     }
 
     /// Version of the installed HIP runtime, for example `6.4.43484`; none if there is
-    /// no runtime or it does not answer.
+    /// no runtime or it does not answer. Belongs to the last call of
+    /// [`devices`](Driver::devices), or makes one.
     pub fn driver_version(&self) -> Option<String> {
         self.known().version
     }
