@@ -3,91 +3,87 @@
 use foretoken::device::Activations;
 use foretoken::tensor::DType;
 
-use super::kernel::{AnyBlock, Block, Decoded, Fast, Job, Panel, Plain, Scalar, heights, run};
+use super::kernel::{AnyBlock, Block, Decoded, Fast, Job, Panel, Plain, Scalar, run};
 use super::lanes::{self, Lanes};
 use super::layout::Layout;
-use super::rows::by_isa;
+use super::rows::{Rows, convert};
 use crate::simd::Isa;
 
 /// A kernel for one type, activation precision and instruction set.
 pub(super) type Run = unsafe fn(&Job);
 
+/// Converts a part of the rows: see [`convert`].
+pub(super) type Convert = unsafe fn(Rows, Activations, *mut u8, usize, usize);
+
 /// What a linear operation calls.
 #[derive(Clone, Copy)]
 pub(super) struct Kernels {
     /// Converts activations.
-    pub(super) convert: by_isa::Convert,
+    pub(super) convert: Convert,
     /// Multiplies.
     pub(super) run: Run,
-    /// Tile heights, for both.
-    pub(super) heights: usize,
 }
 
-/// # Safety
-/// As [`run`].
-unsafe fn portable<P: Panel>(job: &Job) {
-    // SAFETY: passed on.
-    unsafe { run::<lanes::Portable, P>(job) }
+/// The entry points of one instruction set: nothing but calls of the generic kernels,
+/// which are inlined into code that is compiled for it.
+macro_rules! entry_points {
+    ($name:ident, $lanes:ident $(, $features:literal)?) => {
+        mod $name {
+            use super::*;
+
+            /// # Safety
+            /// As [`run`].
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn multiply<P: Panel>(job: &Job) {
+                // SAFETY: passed on.
+                unsafe { run::<lanes::$lanes, P>(job) }
+            }
+
+            /// # Safety
+            /// As [`convert`].
+            $(#[target_feature(enable = $features)])?
+            pub(super) unsafe fn prepare(
+                x: Rows,
+                act: Activations,
+                out: *mut u8,
+                part: usize,
+                parts: usize,
+            ) {
+                // SAFETY: passed on.
+                unsafe { convert::<lanes::$lanes>(x, act, out, part, parts) }
+            }
+
+            pub(super) fn kernels<P: Panel>() -> Kernels {
+                Kernels { convert: prepare, run: multiply::<P> }
+            }
+        }
+    };
 }
 
-/// # Safety
-/// As [`run`], on a machine with AVX2, FMA and F16C.
+entry_points!(portable, Portable);
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2<P: Panel>(job: &Job) {
-    // SAFETY: passed on.
-    unsafe { run::<lanes::Avx2, P>(job) }
-}
-
-/// # Safety
-/// As [`run`], on a machine with AVX-512 F, BW, DQ, VL and VNNI.
+entry_points!(avx2, Avx2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn avx512<P: Panel>(job: &Job) {
-    // SAFETY: passed on.
-    unsafe { run::<lanes::Avx512, P>(job) }
-}
-
-/// # Safety
-/// As [`run`].
+entry_points!(avx512, Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 #[cfg(target_arch = "aarch64")]
-unsafe fn neon<P: Panel>(job: &Job) {
-    // SAFETY: passed on.
-    unsafe { run::<lanes::Neon, P>(job) }
-}
+entry_points!(neon, Neon, "neon");
 
 /// Kernels of `P`, or for plain Rust of `Q`, which does the same.
 fn of<P: Panel, Q: Panel>(isa: Isa) -> Option<Kernels> {
     if !isa.is_available() {
         return None;
     }
-    Some(match isa {
-        Isa::Portable => Kernels {
-            convert: by_isa::portable,
-            run: portable::<Q>,
-            heights: heights::<lanes::Portable>(P::ACTIVATIONS),
-        },
+    match isa {
+        Isa::Portable => Some(portable::kernels::<Q>()),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Kernels {
-            convert: by_isa::avx2,
-            run: avx2::<P>,
-            heights: heights::<lanes::Avx2>(P::ACTIVATIONS),
-        },
+        Isa::Avx2 => Some(avx2::kernels::<P>()),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => Kernels {
-            convert: by_isa::avx512,
-            run: avx512::<P>,
-            heights: heights::<lanes::Avx512>(P::ACTIVATIONS),
-        },
+        Isa::Avx512 => Some(avx512::kernels::<P>()),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => Kernels {
-            convert: by_isa::portable,
-            run: neon::<P>,
-            heights: heights::<lanes::Neon>(P::ACTIVATIONS),
-        },
+        Isa::Neon => Some(neon::kernels::<P>()),
         #[allow(unreachable_patterns)]
-        _ => return None,
-    })
+        _ => None,
+    }
 }
 
 macro_rules! blocks {

@@ -130,9 +130,8 @@ impl CpuKernel for Kernel {
             // reserved; each worker converts a part of its own.
             unsafe {
                 let (index, count) = (worker.index, worker.count);
-                let heights = form.kernels.heights;
                 let out = self.converted(worker, form, rows.count);
-                (form.kernels.convert)(x, form.activations, heights, out, index, count);
+                (form.kernels.convert)(x, form.activations, out, index, count);
             }
         }
         worker.barrier();

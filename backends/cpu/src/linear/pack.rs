@@ -98,10 +98,8 @@ fn pack_blocks(source: Source<'_>, first: usize, out: &mut [u8], layout: &Layout
             let count = CHUNK_SUBS.min(subs - from);
             let (chunk, rest) = out.split_at_mut(layout.chunk_bytes(count));
             out = rest;
-            let per_sub = dtype.block_bytes() * SUB / dtype.block_len();
             let at = from * SUB / dtype.block_len() * dtype.block_bytes();
             let bytes = &row[at..][..(count * SUB / dtype.block_len()) * dtype.block_bytes()];
-            debug_assert!(per_sub > 0);
             let codes = &mut codes[..count * SUB];
             let scales = &mut scales[..count * layout.sets];
             let offsets = &mut offsets[..count * layout.sets];
@@ -177,14 +175,15 @@ fn pack_head(
 
 /// Writes the 32 codes of one row's sub-block into its lane of the code vectors.
 fn pack_codes(kind: Codes, codes: &[u8], vectors: &mut [u8], lane: usize) {
+    // Four codes, and the four bytes they go to, at a time.
     let planes = |vectors: &mut [u8], first: usize, bits: usize, shift: usize| {
         let per_byte = 8 / bits;
-        for (group, codes) in codes.chunks_exact(4).enumerate() {
+        let mask = u32::from_ne_bytes([((1u16 << bits) - 1) as u8; 4]);
+        for (group, codes) in codes.as_chunks::<4>().0.iter().enumerate() {
             let at = (first + group / per_byte) * VECTOR + 4 * lane;
-            for (code, byte) in codes.iter().zip(&mut vectors[at..at + 4]) {
-                let field = (code >> shift) & ((1u16 << bits) - 1) as u8;
-                *byte |= field << (group % per_byte * bits);
-            }
+            let fields = (u32::from_le_bytes(*codes) >> shift) & mask;
+            let fields = (fields << (group % per_byte * bits)).to_le_bytes();
+            vectors[at..at + 4].iter_mut().zip(fields).for_each(|(byte, f)| *byte |= f);
         }
     };
     match kind {

@@ -9,6 +9,8 @@
 
 use foretoken::device::Activations;
 
+use super::kernel::heights;
+use super::lanes::Lanes;
 use super::layout::SUB;
 
 /// One sub-block of one row: 32 values as signed bytes with a common scale.
@@ -34,17 +36,15 @@ pub(super) struct Record {
     pad: u32,
 }
 
-/// 1.5 * 2^23: adding it leaves the nearest integer (ties to even) in the low mantissa
-/// bits, for magnitudes up to 2^22.
-const ROUND: f32 = 12_582_912.0;
-
 impl Record {
     /// Quantises 32 values.
+    ///
+    /// # Safety
+    /// `x` is valid for 32 values; the machine has the instruction set of `L`.
     #[inline(always)]
-    pub(super) fn quantise(&mut self, x: &[f32; SUB]) {
-        // Magnitudes compare as integers; an infinity or NaN is above all of them.
-        let largest = x.iter().fold(0, |m: u32, x| m.max(x.to_bits() & 0x7FFF_FFFF));
-        let amax = f32::from_bits(largest);
+    unsafe fn quantise<L: Lanes>(&mut self, x: *const f32) {
+        // SAFETY: passed on.
+        let amax = f32::from_bits(unsafe { L::largest(x) });
         let (scale, inverse) = if !amax.is_finite() {
             (f32::NAN, 0.0)
         } else if amax < 1e-35 {
@@ -52,23 +52,13 @@ impl Record {
         } else {
             (amax / 127.0, 127.0 / amax)
         };
-        let mut halves = [0i32; 2];
-        for ((x, codes), sum) in
-            x.as_chunks::<16>().0.iter().zip(self.codes.as_chunks_mut::<16>().0).zip(&mut halves)
-        {
-            for (x, code) in x.iter().zip(codes) {
-                let rounded = (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-                // Only beside a NaN or an infinity can it be out of range.
-                let rounded = rounded.clamp(-127, 127);
-                *sum += rounded;
-                *code = rounded as i8;
-            }
-        }
+        // SAFETY: passed on; the record has room for 32 codes.
+        let sums = unsafe { L::round(x, inverse, self.codes.as_mut_ptr()) };
         self.scale = scale;
-        self.half_sums = halves.map(|sum| scale * sum as f32);
-        self.half_minus = halves.map(|sum| -sum);
-        self.sum = scale * (halves[0] + halves[1]) as f32;
-        self.minus = -(halves[0] + halves[1]);
+        self.half_sums = [scale * sums[0] as f32, scale * sums[1] as f32];
+        self.half_minus = [-sums[0], -sums[1]];
+        self.sum = scale * (sums[0] + sums[1]) as f32;
+        self.minus = -(sums[0] + sums[1]);
     }
 }
 
@@ -105,16 +95,17 @@ pub(super) struct Rows {
 ///
 /// # Safety
 /// `x` describes readable memory, `out` is valid for `rows * row_bytes`, 64-byte
-/// aligned, and no other call converts the same part at the same time.
+/// aligned, no other call converts the same part at the same time; the machine has the
+/// instruction set of `L`.
 #[inline(always)]
-unsafe fn convert(
+pub(super) unsafe fn convert<L: Lanes>(
     x: Rows,
     act: Activations,
-    heights: usize,
     out: *mut u8,
     part: usize,
     parts: usize,
 ) {
+    let heights = heights::<L>(act);
     let blocks = x.k.div_ceil(SUB);
     // Work is counted in (row, sub-block) pairs, tile by tile.
     let total = x.rows * blocks;
@@ -133,7 +124,7 @@ unsafe fn convert(
                     match act {
                         Activations::Fast => {
                             let to = out.cast::<Record>().add(first + block * height + r);
-                            (*to).quantise(&*from.cast());
+                            (*to).quantise::<L>(from);
                         }
                         Activations::F32 => {
                             let to = out.cast::<f32>().add(row * x.k + block * SUB * height + r);
@@ -145,59 +136,5 @@ unsafe fn convert(
                 }
             }
         }
-    }
-}
-
-/// [`convert`] compiled for each instruction set; the bits are the same.
-pub(super) mod by_isa {
-    use super::*;
-
-    /// Signature of the converters.
-    pub(in crate::linear) type Convert = unsafe fn(Rows, Activations, usize, *mut u8, usize, usize);
-
-    /// # Safety
-    /// As [`convert`].
-    pub(in crate::linear) unsafe fn portable(
-        x: Rows,
-        act: Activations,
-        heights: usize,
-        out: *mut u8,
-        part: usize,
-        parts: usize,
-    ) {
-        // SAFETY: passed on.
-        unsafe { convert(x, act, heights, out, part, parts) }
-    }
-
-    /// # Safety
-    /// As [`convert`], on a machine with AVX2.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    pub(in crate::linear) unsafe fn avx2(
-        x: Rows,
-        act: Activations,
-        heights: usize,
-        out: *mut u8,
-        part: usize,
-        parts: usize,
-    ) {
-        // SAFETY: passed on.
-        unsafe { convert(x, act, heights, out, part, parts) }
-    }
-
-    /// # Safety
-    /// As [`convert`], on a machine with AVX-512.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    pub(in crate::linear) unsafe fn avx512(
-        x: Rows,
-        act: Activations,
-        heights: usize,
-        out: *mut u8,
-        part: usize,
-        parts: usize,
-    ) {
-        // SAFETY: passed on.
-        unsafe { convert(x, act, heights, out, part, parts) }
     }
 }

@@ -185,7 +185,7 @@ impl PackedWeight {
         // SAFETY: `x` and `out` are as long as the shapes say, `scratch` as the converted
         // rows; this thread is alone.
         unsafe {
-            (self.kernels.convert)(from, self.activations(), self.kernels.heights, acts, 0, 1);
+            (self.kernels.convert)(from, self.activations(), acts, 0, 1);
             self.run(0..self.panels(), acts, rows, out.as_mut_ptr(), n, false);
         }
         Ok(())

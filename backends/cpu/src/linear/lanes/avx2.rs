@@ -98,15 +98,6 @@ impl Lanes for Avx2 {
             bytes.map(|b| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)))
         }
 
-        fn splat_i32(p: *const i32) -> I {
-            // SAFETY: 4 bytes, by contract.
-            [_mm256_set1_epi32(unsafe { p.read_unaligned() }); 2]
-        }
-
-        fn scale_i32(v: I, by: i32) -> I {
-            v.map(|v| _mm256_mullo_epi32(v, _mm256_set1_epi32(by)))
-        }
-
         fn minus_i32(v: I, by: i32) -> I {
             v.map(|v| _mm256_sub_epi32(v, _mm256_set1_epi32(by)))
         }
@@ -150,37 +141,83 @@ impl Lanes for Avx2 {
             })
         }
 
-        fn dot<const N: usize>(sum: I, w: &[I; N], a: *const i8, max: u32) -> I {
-            // `maddubs` adds two products in 16 bits and would saturate past 32767, so:
-            // codes above 129 go in two parts, and as many pair sums are added up in 16
-            // bits as are sure to fit.
-            let ones = _mm256_set1_epi16(1);
-            let room = if max > 129 { 1 } else { 32767 / (254 * max as usize).max(1) };
-            let mut out = sum;
+        fn dot<const N: usize>(
+            w: &[I; N],
+            a: *const i8,
+            minus: *const i32,
+            max: u32,
+            zero: i32,
+        ) -> I {
+            // `maddubs` adds two products in 16 bits and would saturate past 32767. Byte
+            // codes, all of which have zero 128, are made signed: the magnitude goes into
+            // the unsigned operand and the sign to the activations, and 2 * 128 * 127 fits.
+            // Of smaller codes, as many pair sums are added up in 16 bits as surely fit.
+            let wide = max > 129;
+            debug_assert!(!wide || zero == 128);
+            let room = if wide { 1 } else { 32767 / (254 * max as usize).max(1) };
+            // SAFETY: 4 bytes, by contract.
+            let minus = _mm256_set1_epi32(unsafe { minus.read_unaligned() });
+            let start = match wide {
+                true => _mm256_setzero_si256(),
+                false => _mm256_mullo_epi32(minus, _mm256_set1_epi32(zero)),
+            };
+            let mut out = [start; 2];
             for (h, out) in out.iter_mut().enumerate() {
                 let mut pairs = _mm256_setzero_si256();
                 for (g, w) in w.iter().enumerate() {
                     // SAFETY: 4 N bytes, by contract.
                     let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
                     let a = _mm256_set1_epi32(a);
-                    if max > 129 {
-                        let low = _mm256_and_si256(w[h], _mm256_set1_epi8(127));
-                        let high = _mm256_srli_epi16::<7>(w[h]);
-                        let high = _mm256_and_si256(high, _mm256_set1_epi8(1));
-                        let low = _mm256_madd_epi16(_mm256_maddubs_epi16(low, a), ones);
-                        let high = _mm256_maddubs_epi16(high, a);
-                        let high = _mm256_madd_epi16(high, _mm256_set1_epi16(128));
-                        *out = _mm256_add_epi32(*out, _mm256_add_epi32(low, high));
+                    let products = if wide {
+                        let signed = _mm256_xor_si256(w[h], _mm256_set1_epi8(-128));
+                        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(a, signed))
                     } else {
-                        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[h], a));
-                        if (g + 1) % room == 0 || g + 1 == N {
-                            *out = _mm256_add_epi32(*out, _mm256_madd_epi16(pairs, ones));
-                            pairs = _mm256_setzero_si256();
-                        }
+                        _mm256_maddubs_epi16(w[h], a)
+                    };
+                    pairs = _mm256_add_epi16(pairs, products);
+                    if (g + 1) % room == 0 || g + 1 == N {
+                        let four = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                        *out = _mm256_add_epi32(*out, four);
+                        pairs = _mm256_setzero_si256();
                     }
                 }
             }
             out
+        }
+
+        fn largest(x: *const f32) -> u32 {
+            let mut largest = _mm256_setzero_si256();
+            for i in 0..4 {
+                // SAFETY: 128 bytes, by contract.
+                let v = unsafe { _mm256_loadu_si256(x.add(8 * i).cast()) };
+                let magnitude = _mm256_and_si256(v, _mm256_set1_epi32(i32::MAX));
+                largest = _mm256_max_epu32(largest, magnitude);
+            }
+            let four = _mm256_extracti128_si256::<1>(largest);
+            let four = _mm_max_epu32(four, _mm256_castsi256_si128(largest));
+            let two = _mm_max_epu32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+            let one = _mm_max_epu32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two));
+            _mm_cvtsi128_si32(one) as u32
+        }
+
+        fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+            let mut v = [_mm256_setzero_si256(); 4];
+            for (i, v) in v.iter_mut().enumerate() {
+                // SAFETY: 128 bytes, by contract.
+                let x = unsafe { _mm256_loadu_ps(x.add(8 * i)) };
+                *v = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(by)));
+            }
+            let words = [_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3])];
+            // Packing works on each half apart: put the groups of four back in order.
+            let order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+            let all = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words[0], words[1]), order);
+            // SAFETY: 32 bytes, by contract.
+            unsafe { _mm256_storeu_si256(codes.cast(), all) };
+            let sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), all);
+            let sums = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
+            [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)]
         }
 
         fn prefetch(p: *const u8) {

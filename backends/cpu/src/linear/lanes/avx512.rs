@@ -79,15 +79,6 @@ impl Lanes for Avx512 {
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(unsafe { _mm_loadu_si128(p.cast()) }))
         }
 
-        fn splat_i32(p: *const i32) -> __m512i {
-            // SAFETY: 4 bytes, by contract.
-            _mm512_set1_epi32(unsafe { p.read_unaligned() })
-        }
-
-        fn scale_i32(v: __m512i, by: i32) -> __m512i {
-            _mm512_mullo_epi32(v, _mm512_set1_epi32(by))
-        }
-
         fn minus_i32(v: __m512i, by: i32) -> __m512i {
             _mm512_sub_epi32(v, _mm512_set1_epi32(by))
         }
@@ -127,14 +118,45 @@ impl Lanes for Avx512 {
             if J == 3 { moved } else { _mm512_and_si512(moved, _mm512_set1_epi32(255)) }
         }
 
-        fn dot<const N: usize>(sum: __m512i, w: &[__m512i; N], a: *const i8, _max: u32) -> __m512i {
-            let mut sum = sum;
+        fn dot<const N: usize>(
+            w: &[__m512i; N],
+            a: *const i8,
+            minus: *const i32,
+            _max: u32,
+            zero: i32,
+        ) -> __m512i {
+            // SAFETY: 4 bytes, by contract. The product is a shift for all zeros in use.
+            let minus = _mm512_set1_epi32(unsafe { minus.read_unaligned() });
+            let mut sum = _mm512_mullo_epi32(minus, _mm512_set1_epi32(zero));
             for (g, &w) in w.iter().enumerate() {
                 // SAFETY: 4 N bytes, by contract.
                 let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
                 sum = _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(a));
             }
             sum
+        }
+
+        fn largest(x: *const f32) -> u32 {
+            // SAFETY: 128 bytes, by contract.
+            let (a, b) = unsafe { (_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(16))) };
+            let (a, b) = (_mm512_abs_ps(a), _mm512_abs_ps(b));
+            let both = _mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_reduce_max_epu32(both)
+        }
+
+        fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+            // SAFETY: 128 bytes, by contract.
+            let (a, b) = unsafe { (_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(16))) };
+            let by = _mm512_set1_ps(by);
+            let a = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, by)));
+            let b = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, by)));
+            let both = _mm256_set_m128i(b, a);
+            // SAFETY: 32 bytes, by contract.
+            unsafe { _mm256_storeu_si256(codes.cast(), both) };
+            let sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), both);
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
+            [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)]
         }
 
         fn prefetch(p: *const u8) {

@@ -63,10 +63,6 @@ pub(super) trait Lanes: Copy + 'static {
     /// Reads 16 signed bytes as `f32`.
     unsafe fn load_i8(p: *const u8) -> Self::F;
 
-    /// One `i32` in every lane.
-    unsafe fn splat_i32(p: *const i32) -> Self::I;
-    /// The lanes times a constant (a power of two becomes a shift).
-    unsafe fn scale_i32(v: Self::I, by: i32) -> Self::I;
     /// The lanes minus a constant.
     unsafe fn minus_i32(v: Self::I, by: i32) -> Self::I;
     /// To `f32`.
@@ -84,14 +80,23 @@ pub(super) trait Lanes: Copy + 'static {
     /// Byte `J` of each lane, zero-extended.
     unsafe fn byte<const J: u32>(v: Self::B) -> Self::I;
 
-    /// `sum[lane] + sum over g, j of w[g][lane][j] * a[4 g + j]`, exactly. Codes are at
-    /// most `max`, activations within -127 ..= 127.
+    /// `sum over g, j of (w[g][lane][j] - zero) * a[4 g + j]`, exactly. Codes are at most
+    /// `max`, activations within -127 ..= 127; `minus` is minus the sum of the latter.
     unsafe fn dot<const N: usize>(
-        sum: Self::I,
         w: &[Self::B; N],
         a: *const i8,
+        minus: *const i32,
         max: u32,
+        zero: i32,
     ) -> Self::I;
+
+    /// The largest magnitude among 32 `f32`, as bits: above those of any finite number
+    /// when there is an infinity or a NaN.
+    unsafe fn largest(x: *const f32) -> u32;
+    /// Writes `x[i] * by`, rounded to the nearest integer (ties to even), for 32 values,
+    /// and returns the sums of the first and the last sixteen. Products are within
+    /// -127 ..= 127; where one is not a number, its code is unspecified.
+    unsafe fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2];
 
     /// Asks for the cache line at `p`, which need not be mapped.
     unsafe fn prefetch(p: *const u8);

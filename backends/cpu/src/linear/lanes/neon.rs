@@ -95,15 +95,6 @@ impl Lanes for Neon {
             std::array::from_fn(|i| vcvtq_f32_s32(words[i / 2][i % 2]))
         }
 
-        fn splat_i32(p: *const i32) -> I {
-            // SAFETY: 4 bytes, by contract.
-            [vdupq_n_s32(unsafe { p.read_unaligned() }); 4]
-        }
-
-        fn scale_i32(v: I, by: i32) -> I {
-            v.map(|v| vmulq_n_s32(v, by))
-        }
-
         fn minus_i32(v: I, by: i32) -> I {
             v.map(|v| vsubq_s32(v, vdupq_n_s32(by)))
         }
@@ -139,34 +130,68 @@ impl Lanes for Neon {
             })
         }
 
-        fn dot<const N: usize>(sum: I, w: &[B; N], a: *const i8, max: u32) -> I {
-            let mut sum = sum;
+        fn dot<const N: usize>(
+            w: &[B; N],
+            a: *const i8,
+            minus: *const i32,
+            max: u32,
+            zero: i32,
+        ) -> I {
+            // Bytes are multiplied as signed ones. Byte codes, all of which have zero 128,
+            // become so by it; smaller codes are below 128 anyway.
+            let wide = max > 127;
+            debug_assert!(!wide || zero == 128);
+            // SAFETY: 4 bytes, by contract.
+            let minus = unsafe { minus.read_unaligned() };
+            let mut sum = [vdupq_n_s32(if wide { 0 } else { minus * zero }); 4];
             for (g, w) in w.iter().enumerate() {
                 // SAFETY: 4 N bytes, by contract.
                 let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
                 let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
                 for (sum, &w) in sum.iter_mut().zip(w) {
-                    // Products fit in 16 bits when codes are below 128; wider codes go
-                    // as their low seven bits and the eighth.
-                    *sum = dot4(*sum, vandq_u8(w, vdupq_n_u8(127)), a);
-                    if max > 127 {
-                        let high = dot4(vdupq_n_s32(0), vshrq_n_u8::<7>(w), a);
-                        *sum = vaddq_s32(*sum, vshlq_n_s32::<7>(high));
-                    }
+                    let w = if wide { veorq_u8(w, vdupq_n_u8(128)) } else { w };
+                    *sum = dot4(*sum, vreinterpretq_s8_u8(w), a);
                 }
             }
             sum
+        }
+
+        fn largest(x: *const f32) -> u32 {
+            let mut largest = vdupq_n_u32(0);
+            for i in 0..8 {
+                // SAFETY: 128 bytes, by contract.
+                let v = unsafe { vld1q_f32(x.add(4 * i)) };
+                largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(v)));
+            }
+            vmaxvq_u32(largest)
+        }
+
+        fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+            let mut sums = [0; 2];
+            for (half, sum) in sums.iter_mut().enumerate() {
+                let words: [int16x4_t; 4] = std::array::from_fn(|i| {
+                    // SAFETY: 128 bytes, by contract.
+                    let v = unsafe { vld1q_f32(x.add(16 * half + 4 * i)) };
+                    vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(v, by)))
+                });
+                let low = vqmovn_s16(vcombine_s16(words[0], words[1]));
+                let high = vqmovn_s16(vcombine_s16(words[2], words[3]));
+                let all = vcombine_s8(low, high);
+                // SAFETY: 32 bytes, by contract.
+                unsafe { vst1q_s8(codes.add(16 * half), all) };
+                *sum = i32::from(vaddlvq_s8(all));
+            }
+            sums
         }
 
         fn prefetch(_p: *const u8) {}
     }
 }
 
-/// `sum[lane] + sum over j of w[lane][j] * a[lane][j]`, codes below 128.
+/// `sum[lane] + sum over j of w[lane][j] * a[lane][j]`; no product is -128 * -128.
 #[inline]
 #[target_feature(enable = "neon")]
-fn dot4(sum: int32x4_t, w: uint8x16_t, a: int8x16_t) -> int32x4_t {
-    let w = vreinterpretq_s8_u8(w);
+fn dot4(sum: int32x4_t, w: int8x16_t, a: int8x16_t) -> int32x4_t {
     let low = vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(a)));
     let high = vpaddlq_s16(vmull_s8(vget_high_s8(w), vget_high_s8(a)));
     vaddq_s32(sum, vpaddq_s32(low, high))

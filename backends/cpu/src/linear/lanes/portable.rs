@@ -1,4 +1,5 @@
-//! Plain Rust: the definition of every operation.
+//! Plain Rust: the definition of every operation. Nothing is inlined by force: one
+//! kernel serves all types, and should stay small.
 
 use half::{bf16, f16};
 
@@ -25,134 +26,122 @@ impl Lanes for Portable {
     const HEIGHTS: usize = 1;
     const F32_HEIGHTS: usize = 1;
 
-    #[inline(always)]
     unsafe fn zero() -> Self::F {
         [0.0; 16]
     }
 
-    #[inline(always)]
     unsafe fn load(p: *const f32) -> Self::F {
         // SAFETY: 64 bytes, by contract.
         unsafe { sixteen(p.cast(), f32::from_ne_bytes) }
     }
 
-    #[inline(always)]
     unsafe fn store(p: *mut f32, v: Self::F) {
         // SAFETY: 64 bytes, by contract.
         unsafe { p.cast::<Self::F>().write_unaligned(v) }
     }
 
-    #[inline(always)]
     unsafe fn splat(p: *const f32) -> Self::F {
         // SAFETY: 4 bytes, by contract.
         [unsafe { p.read_unaligned() }; 16]
     }
 
-    #[inline(always)]
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
         std::array::from_fn(|i| a[i] + b[i])
     }
 
-    #[inline(always)]
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
         std::array::from_fn(|i| a[i] * b[i])
     }
 
-    #[inline(always)]
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
 
-    #[inline(always)]
     unsafe fn load_f16(p: *const u8) -> Self::F {
         // SAFETY: 32 bytes, by contract.
         unsafe { sixteen(p, |b| f16::from_ne_bytes(b).to_f32()) }
     }
 
-    #[inline(always)]
     unsafe fn load_bf16(p: *const u8) -> Self::F {
         // SAFETY: 32 bytes, by contract.
         unsafe { sixteen(p, |b| bf16::from_ne_bytes(b).to_f32()) }
     }
 
-    #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> Self::F {
         // SAFETY: 16 bytes, by contract.
         unsafe { sixteen(p, |[b]| f32::from(b)) }
     }
 
-    #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> Self::F {
         // SAFETY: 16 bytes, by contract.
         unsafe { sixteen(p, |[b]| f32::from(b as i8)) }
     }
 
-    #[inline(always)]
-    unsafe fn splat_i32(p: *const i32) -> Self::I {
-        // SAFETY: 4 bytes, by contract.
-        [unsafe { p.read_unaligned() }; 16]
-    }
-
-    #[inline(always)]
-    unsafe fn scale_i32(v: Self::I, by: i32) -> Self::I {
-        v.map(|x| x * by)
-    }
-
-    #[inline(always)]
     unsafe fn minus_i32(v: Self::I, by: i32) -> Self::I {
         v.map(|x| x - by)
     }
 
-    #[inline(always)]
     unsafe fn to_f32(v: Self::I) -> Self::F {
         v.map(|x| x as f32)
     }
 
-    #[inline(always)]
     unsafe fn bytes(p: *const u8) -> Self::B {
         // SAFETY: 64 bytes, by contract; arrays of bytes are unaligned.
         unsafe { p.cast::<Self::B>().read() }
     }
 
-    #[inline(always)]
     unsafe fn field<const RIGHT: i32, const MASK: u8>(v: Self::B) -> Self::B {
         v.map(|x| MASK & if RIGHT >= 0 { x >> RIGHT } else { x << -RIGHT })
     }
 
-    #[inline(always)]
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B {
         std::array::from_fn(|i| a[i] | b[i])
     }
 
-    #[inline(always)]
     unsafe fn lookup(table: &'static [u8; 16], v: Self::B) -> Self::B {
         v.map(|x| table[usize::from(x & 15)])
     }
 
-    #[inline(always)]
     unsafe fn byte<const J: u32>(v: Self::B) -> Self::I {
         std::array::from_fn(|i| i32::from(v[4 * i + J as usize]))
     }
 
-    #[inline(always)]
     unsafe fn dot<const N: usize>(
-        mut sum: Self::I,
         w: &[Self::B; N],
         a: *const i8,
+        _minus: *const i32,
         _max: u32,
+        zero: i32,
     ) -> Self::I {
+        let mut sum = [0; 16];
         for (g, w) in w.iter().enumerate() {
             // SAFETY: 4 N bytes, by contract.
             let a = unsafe { a.add(4 * g).cast::<[i8; 4]>().read() };
             for (sum, w) in sum.iter_mut().zip(w.as_chunks::<4>().0) {
                 for (&w, &a) in w.iter().zip(&a) {
-                    *sum += i32::from(w) * i32::from(a);
+                    *sum += (i32::from(w) - zero) * i32::from(a);
                 }
             }
         }
         sum
     }
 
-    #[inline(always)]
+    unsafe fn largest(x: *const f32) -> u32 {
+        // SAFETY: 128 bytes, by contract.
+        let x = unsafe { x.cast::<[f32; 32]>().read_unaligned() };
+        // Magnitudes compare as integers.
+        x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
+    }
+
+    unsafe fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+        // SAFETY: 128 bytes, by contract.
+        let x = unsafe { x.cast::<[f32; 32]>().read_unaligned() };
+        let rounded = x.map(|x| (x * by).round_ties_even() as i8);
+        // SAFETY: 32 bytes, by contract.
+        unsafe { codes.cast::<[i8; 32]>().write(rounded) };
+        let sum = |half: &[i8]| half.iter().map(|&code| i32::from(code)).sum();
+        [sum(&rounded[..16]), sum(&rounded[16..])]
+    }
+
     unsafe fn prefetch(_p: *const u8) {}
 }

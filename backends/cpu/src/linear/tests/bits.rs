@@ -105,7 +105,7 @@ fn splits_of_the_work_give_the_same_bits() {
                 unsafe {
                     for part in 0..parts {
                         let act = w.activations();
-                        (kernels.convert)(from, act, kernels.heights, to, part, parts);
+                        (kernels.convert)(from, act, to, part, parts);
                     }
                     for part in 0..parts {
                         let panels = w.panels() * part / parts..w.panels() * (part + 1) / parts;
@@ -132,7 +132,7 @@ fn accumulating_adds_the_rounded_product() {
         let from = Rows { first: x.as_ptr(), stride: k, rows: 3, k };
         // SAFETY: sizes as the shapes say, one thread.
         unsafe {
-            (w.kernels().convert)(from, w.activations(), w.kernels().heights, to, 0, 1);
+            (w.kernels().convert)(from, w.activations(), to, 0, 1);
             w.run(0..w.panels(), to, 3, out.as_mut_ptr(), n, true);
         }
         let want: Vec<f32> = old.iter().zip(&whole).map(|(a, b)| a + b).collect();
