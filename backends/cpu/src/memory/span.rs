@@ -99,6 +99,16 @@ impl<T: Plain> Span<T> {
         unsafe { std::slice::from_raw_parts(part.start, part.len) }
     }
 
+    /// One value. Panics when it is not inside the window.
+    ///
+    /// # Safety
+    /// No thread writes to it meanwhile.
+    pub(crate) unsafe fn value(&self, at: usize) -> T {
+        // SAFETY: the caller's promise.
+        let one = unsafe { self.read(at..at + 1) };
+        one[0]
+    }
+
     /// Borrows a range for writing. Panics when it is not inside the window.
     ///
     /// # Safety

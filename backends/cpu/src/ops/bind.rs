@@ -165,7 +165,7 @@ impl Controls {
     fn word(&self, worker: &Worker<'_>, index: usize) -> usize {
         // SAFETY: no operation writes its control block (`Bind::apart`), and copies
         // wait for the launch to end.
-        let word = unsafe { self.words.read(index..index + 1) }[0];
+        let word = unsafe { self.words.value(index) };
         usize::try_from(word).unwrap_or_else(|_| worker.refuse("a control word is negative"))
     }
 

@@ -43,7 +43,7 @@ impl CpuKernel for Kernel {
         let table = &*self.table;
         for row in worker.share(self.control.rows(worker, self.rows), 1) {
             // SAFETY: inputs of an operation are not written while it runs.
-            let token = unsafe { self.tokens.read(row..row + 1) }[0];
+            let token = unsafe { self.tokens.value(row) };
             let token = usize::try_from(token).unwrap_or(0).min(table.rows - 1);
             // SAFETY: each row belongs to one worker.
             let out = unsafe { self.out.write(row * table.cols..(row + 1) * table.cols) };

@@ -5,14 +5,24 @@
 //! writing ranges of its own, and no choice made from the row count, the thread
 //! count or the instruction set changes the order of any sum.
 
+mod attention;
 mod bind;
+mod delta_slab;
 mod embed;
+mod gated_delta;
+mod gated_norm;
+mod kv_append;
+mod output_gate;
 mod rms_norm;
+mod rope;
+mod short_conv;
+mod swiglu;
+mod top_k;
+mod top_k_piece;
 
 use std::sync::Arc;
 
 use foretoken::Result;
-use foretoken::device::DeviceFault;
 use foretoken::kernel::Op;
 use foretoken::tensor::DType;
 
@@ -28,10 +38,17 @@ pub(crate) fn prepare(core: &Core, op: &Op) -> Result<Arc<dyn CpuKernel>> {
         Op::Embed(op) => Arc::new(embed::Kernel::new(&bind, op)?),
         Op::RmsNorm(op) => Arc::new(rms_norm::Kernel::new(&bind, op)?),
         Op::Linear(op) => crate::linear::prepare(&bind, op)?,
-        _ => return Err(unsupported(&bind, DType::F32).into()),
+        Op::RopeAngles(op) => Arc::new(rope::Angles::new(&bind, op)?),
+        Op::QkNormRope(op) => Arc::new(rope::Rotate::new(&bind, op)?),
+        Op::KvAppend(op) => Arc::new(kv_append::Kernel::new(&bind, op)?),
+        Op::Attention(op) => Arc::new(attention::Kernel::new(&bind, op)?),
+        Op::OutputGate(op) => Arc::new(output_gate::Kernel::new(&bind, op)?),
+        Op::ShortConv(op) => Arc::new(short_conv::Kernel::new(&bind, op)?),
+        Op::GatedDelta(op) => Arc::new(gated_delta::Kernel::new(&bind, op)?),
+        Op::GatedNorm(op) => Arc::new(gated_norm::Kernel::new(&bind, op)?),
+        Op::SwiGlu(op) => Arc::new(swiglu::Kernel::new(&bind, op)?),
+        Op::TopK(op) => Arc::new(top_k::Kernel::new(&bind, op)?),
+        // An operation newer than this driver.
+        _ => return Err(bind.unsupported(DType::F32).into()),
     })
-}
-
-fn unsupported(bind: &Bind<'_>, dtype: DType) -> DeviceFault {
-    bind.unsupported(dtype)
 }

@@ -5,7 +5,7 @@ use foretoken::kernel::{KernelKey, RmsNorm, RowSet};
 use foretoken::tensor::DType;
 
 use super::{Bind, Controls};
-use crate::math::{LANES, load, load_part, mul, mul_scalar, per_isa, store, sum_of_squares};
+use crate::math::{per_isa, sum_of_squares};
 use crate::memory::View;
 use crate::pool::{CpuKernel, Worker};
 use crate::simd::Isa;
@@ -74,13 +74,8 @@ per_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight`.
     pub(super) fn norm(x: &mut [f32], weight: &[f32], eps: f32) {
         let factor = 1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt();
-        let (mut xs, mut ws) = (x.chunks_exact_mut(LANES), weight.chunks_exact(LANES));
-        for (x, w) in (&mut xs).zip(&mut ws) {
-            let y = mul(mul_scalar(load(x), factor), load(w));
-            store(x, y);
+        for (x, w) in x.iter_mut().zip(weight) {
+            *x = *x * factor * w;
         }
-        let (x, w) = (xs.into_remainder(), ws.remainder());
-        let y = mul(mul_scalar(load_part(x), factor), load_part(w));
-        x.copy_from_slice(&y[..x.len()]);
     }
 }

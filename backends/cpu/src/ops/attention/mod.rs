@@ -1,0 +1,15 @@
+//! Causal attention with grouped queries.
+//!
+//! The queries of one key-value head, of one or several rows, form a block that
+//! reads each key and value once. A split of 128 keys gives each query a maximum, a
+//! sum and a weighted sum of values (`split`); splits are folded into the result in
+//! ascending order (`fold`). Blocks either fold as they go, or, when there are too
+//! few of them for the workers, the splits of a wave are computed side by side and
+//! folded after a barrier. Both do the same arithmetic in the same order.
+
+mod fold;
+mod kernel;
+mod split;
+mod tiles;
+
+pub(super) use kernel::Kernel;

@@ -1,0 +1,121 @@
+//! One split of the keys for one block of queries.
+
+use foretoken::kernel::Attention;
+
+use super::fold::Stats;
+use super::tiles::{TILE, scores, weigh, widen_bf16, widen_f16};
+use crate::math::{LANES, exp1, load_part, per_isa, splat, tree};
+use crate::ops::kv_append::Cache;
+use crate::simd::Isa;
+
+/// Most queries in a block.
+pub(super) const MAX_QUERIES: usize = 32;
+
+/// One split of one key-value head's cache.
+pub(super) struct Keys<'a> {
+    pub(super) k: &'a Cache,
+    pub(super) v: &'a Cache,
+    /// First slot of the split.
+    pub(super) first: usize,
+    /// Elements from one slot to the next, and of the head within a slot.
+    pub(super) slot: usize,
+    pub(super) offset: usize,
+    pub(super) head_dim: usize,
+}
+
+/// Memory of one worker, in floats.
+pub(super) struct Room<'a> {
+    /// [`TILE`] keys or values.
+    pub(super) tile: &'a mut [f32],
+    /// [`MAX_QUERIES`] rows of [`Attention::SPLIT`] scores.
+    pub(super) scores: &'a mut [f32],
+}
+
+impl Room<'_> {
+    /// Floats for a head of this size.
+    pub(super) fn floats(head_dim: usize) -> usize {
+        TILE * head_dim + MAX_QUERIES * Attention::SPLIT
+    }
+}
+
+/// Softmax parts of a split. `queries` are those of some rows, `group` to a row;
+/// row `i` sees `visible[i]` keys of this split, at least one. `sums` receives the
+/// unnormalised weighted sums, query after query.
+pub(super) fn split(
+    isa: Isa,
+    keys: &Keys<'_>,
+    queries: &[&[f32]],
+    visible: &[usize],
+    scale: f32,
+    room: &mut Room<'_>,
+    stats: &mut [Stats],
+    sums: &mut [f32],
+) {
+    const STRIDE: usize = Attention::SPLIT;
+    let d = keys.head_dim;
+    let group = queries.len() / visible.len();
+    let n = visible.iter().copied().max().unwrap_or(0);
+    for start in (0..n).step_by(TILE) {
+        let count = TILE.min(n - start);
+        let tile = &mut room.tile[..count * d];
+        keys.fetch(isa, keys.k, start, tile);
+        scores(isa, queries, tile, scale, &mut room.scores[start..], STRIDE);
+    }
+    for (q, stats) in stats.iter_mut().enumerate().take(queries.len()) {
+        let row = &mut room.scores[q * STRIDE..(q + 1) * STRIDE];
+        softmax(isa, &mut row[..visible[q / group]], stats);
+    }
+    sums.fill(0.0);
+    for start in (0..n).step_by(TILE) {
+        let count = TILE.min(n - start);
+        let tile = &mut room.tile[..count * d];
+        keys.fetch(isa, keys.v, start, tile);
+        // Each row stops at its own last key: one more term, even a zero, would be
+        // another sum.
+        for (row, &seen) in visible.iter().enumerate() {
+            let count = count.min(seen.saturating_sub(start));
+            let p = &room.scores[row * group * STRIDE + start..];
+            let sums = &mut sums[row * group * d..(row + 1) * group * d];
+            weigh(isa, p, STRIDE, &tile[..count * d], sums, d);
+        }
+    }
+}
+
+impl Keys<'_> {
+    /// Decodes slots `start ..` of the split into `tile`.
+    fn fetch(&self, isa: Isa, cache: &Cache, start: usize, tile: &mut [f32]) {
+        for (i, to) in tile.chunks_exact_mut(self.head_dim).enumerate() {
+            let at = (self.first + start + i) * self.slot + self.offset;
+            let range = at..at + self.head_dim;
+            match cache {
+                // SAFETY: inputs of an operation are not written while it runs.
+                Cache::F32(c) => to.copy_from_slice(unsafe { c.read(range) }),
+                // SAFETY: as above.
+                Cache::F16(c) => widen_f16(isa, unsafe { c.read(range) }, to),
+                // SAFETY: as above.
+                Cache::BF16(c) => widen_bf16(isa, unsafe { c.read(range) }, to),
+            }
+        }
+    }
+}
+
+per_isa! {
+    /// Scores to unnormalised probabilities.
+    fn softmax(scores: &mut [f32], stats: &mut Stats) {
+        let mut max = f32::NEG_INFINITY;
+        for s in &*scores {
+            max = if *s > max { *s } else { max };
+        }
+        let mut sum = splat(0.0);
+        for part in scores.chunks_mut(LANES) {
+            for s in &mut *part {
+                *s = exp1(*s - max);
+            }
+            let p = load_part(part);
+            for (sum, p) in sum.iter_mut().zip(p) {
+                *sum += p;
+            }
+        }
+        *stats = Stats { max, sum: tree(sum) };
+    }
+}
