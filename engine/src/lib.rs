@@ -10,6 +10,8 @@ pub mod kernel;
 pub mod quant;
 pub mod sample;
 pub mod tensor;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tokenizer;
 
 pub use error::{Error, Result};

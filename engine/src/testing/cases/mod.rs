@@ -1,0 +1,29 @@
+//! Cases of the table, one file for each family of operations.
+
+pub(super) mod attention;
+pub(super) mod delta;
+pub(super) mod linear;
+mod norms;
+mod pointwise;
+mod rope;
+mod top_k;
+
+use super::report::Runner;
+
+/// Row counts around the edges of tiles.
+pub(super) const ROWS: [usize; 14] = [1, 2, 3, 15, 16, 17, 31, 32, 33, 64, 65, 127, 128, 129];
+/// Widths around the edges of vectors and tiles.
+pub(super) const WIDTHS: [usize; 14] = [1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 1000];
+/// Rows recorded beyond the live ones.
+pub(super) const SPARE: usize = 3;
+
+/// Runs all of them.
+pub(super) fn all(run: &mut Runner<'_>) {
+    norms::all(run);
+    pointwise::all(run);
+    rope::all(run);
+    attention::all(run);
+    delta::all(run);
+    linear::all(run);
+    top_k::all(run);
+}

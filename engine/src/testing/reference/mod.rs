@@ -1,0 +1,11 @@
+//! Plain F64 references, one for each operation, as literal as can be.
+//!
+//! They share no code with any driver. Inputs are the F32 values a device gets.
+
+mod attention;
+mod delta;
+mod pointwise;
+
+pub(super) use attention::{Heads, attention, qk_norm_rope, rope_angles};
+pub(super) use delta::{Delta, gated_delta, short_conv};
+pub(super) use pointwise::{gated_norm, linear, log_sum_exp, rms_norm, sigmoid, silu, top_k};
