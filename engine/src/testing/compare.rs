@@ -17,8 +17,9 @@ pub(super) fn floats(
             return Err(CaseFault::Unwritten { tensor, index });
         }
         let (got, allowed) = (f64::from(f32::from_bits(bits)), allowed(index));
-        // Written so that a NaN on either side fails.
-        if !((got - want).abs() <= allowed) {
+        // False for a NaN on either side.
+        let near = (got - want).abs() <= allowed;
+        if !near {
             return Err(CaseFault::Mismatch { tensor, index, got, want, allowed });
         }
     }

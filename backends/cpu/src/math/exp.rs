@@ -1,7 +1,5 @@
 //! The exponential function and what is made of it.
 
-use super::lanes::{Lanes, map};
-
 /// `e^x`, within 2 units in the last place (measured: see the tests).
 ///
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, the Taylor polynomial of degree 7 for
@@ -45,46 +43,28 @@ pub(crate) fn sigmoid1(x: f32) -> f32 {
     1.0 / (1.0 + exp1(-x))
 }
 
-/// `e^x` lane by lane.
+/// `x * sigmoid(x)`. An infinity of either sign does not come out finite: `-inf` gives
+/// NaN.
 #[inline(always)]
-pub(crate) fn exp(x: Lanes) -> Lanes {
-    map(x, exp1)
-}
-
-/// `1 / (1 + e^-x)` lane by lane.
-#[inline(always)]
-pub(crate) fn sigmoid(x: Lanes) -> Lanes {
-    map(x, sigmoid1)
-}
-
-/// `x * sigmoid(x)` lane by lane. An infinity of either sign does not come out
-/// finite: `-inf` gives NaN.
-#[inline(always)]
-pub(crate) fn silu(x: Lanes) -> Lanes {
-    map(x, |v| v * sigmoid1(v))
+pub(crate) fn silu1(x: f32) -> f32 {
+    x * sigmoid1(x)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::{load, per_isa, store};
+    use crate::math::per_isa;
     use crate::simd::Isa;
 
     per_isa! {
-        fn exp_on(x: &mut [f32]) {
-            for c in x.chunks_exact_mut(16) {
-                let y = exp(load(c));
-                store(c, y);
-            }
+        fn exp_on[_s](x: &mut [f32]) {
+            x.iter_mut().for_each(|x| *x = exp1(*x));
         }
     }
 
     per_isa! {
-        fn silu_on(x: &mut [f32]) {
-            for c in x.chunks_exact_mut(16) {
-                let y = silu(load(c));
-                store(c, y);
-            }
+        fn silu_on[_s](x: &mut [f32]) {
+            x.iter_mut().for_each(|x| *x = silu1(*x));
         }
     }
 
@@ -140,39 +120,18 @@ mod tests {
         // Four rounded steps on top of exp: 4 units. Below -87 sigmoid is denormal
         // or flushed, and the absolute error is what counts.
         for x in spread(87.0) {
-            let mut v = [x; 16];
-            silu_on(Isa::detect(), &mut v);
             let want = f64::from(x) / (1.0 + (-f64::from(x)).exp());
-            assert!(ulps(v[3], want) <= 4.0 || x.abs() < 1e-30, "{x}: {} {want}", v[3]);
+            assert!(ulps(silu1(x), want) <= 4.0 || x.abs() < 1e-30, "{x}: {} {want}", silu1(x));
         }
-        let ends = silu([
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            f32::NAN,
-            1e30,
-            -1e30,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-            0.,
-        ]);
-        assert_eq!((ends[0], ends[3], ends[4]), (f32::INFINITY, 1e30, 0.0));
-        assert!(ends[1].is_nan() && ends[2].is_nan());
+        assert_eq!((silu1(f32::INFINITY), silu1(1e30), silu1(-1e30)), (f32::INFINITY, 1e30, 0.0));
+        assert!(silu1(f32::NEG_INFINITY).is_nan() && silu1(f32::NAN).is_nan());
     }
 
     #[test]
     fn all_instruction_sets_give_the_same_bits() {
         let input: Vec<f32> = spread(120.0).collect();
-        let n = input.len() / 16 * 16;
         let run = |isa, f: fn(Isa, &mut [f32])| {
-            let mut v = input[..n].to_vec();
+            let mut v = input.clone();
             f(isa, &mut v);
             v.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
         };

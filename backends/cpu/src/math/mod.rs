@@ -1,45 +1,51 @@
 //! Vector arithmetic with one order of operations on every instruction set.
 //!
-//! Code is written once, over arrays of [`LANES`] floats, and compiled for each
-//! instruction set by [`per_isa!`]. Every product that is added is fused
-//! (`f32::mul_add`, which is exact on any target). A sum over a vector has one
-//! order: lane `i % 16` adds element `i`, in ascending order, and the lanes are
-//! folded by halves (8, 4, 2, 1). So results are the same bits everywhere.
+//! Code is written once and compiled for each instruction set by [`per_isa!`]: plain
+//! loops where elements are independent, [`Simd`] vectors of sixteen floats where sums
+//! or registers matter. Every product that is added is fused (`f32::mul_add`, which is
+//! exact on any target). A sum has one order (`sums`). So results are the same bits
+//! everywhere.
 
 mod exp;
 mod half;
-mod lanes;
+mod sums;
+mod vector;
 
-pub(crate) use exp::{exp, exp1, sigmoid, sigmoid1, silu};
+pub(crate) use exp::{exp1, sigmoid1, silu1};
 pub(crate) use half::{bf16_to_f32, f16_to_f32};
-pub(crate) use lanes::{
-    LANES, Lanes, add, dot, fma, fma_scalar, load, load_part, map, mul, mul_scalar, splat, store,
-    sum_of_squares, tree,
-};
+pub(crate) use sums::{dot, largest, sum, sum_of_squares};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use vector::Neon;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use vector::{Avx2, Avx512};
+pub(crate) use vector::{LANES, Portable, Simd};
 
-/// Defines a function compiled once for each instruction set, chosen by a first
-/// argument of type [`Isa`](crate::simd::Isa).
+/// Defines a function that is compiled once for each instruction set and called with
+/// the [`Isa`](crate::simd::Isa) to use as its first argument. In the body, the name in
+/// brackets is the [`Simd`] of that instruction set.
 macro_rules! per_isa {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident [$simd:ident] ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name(isa: $crate::simd::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            fn body($($arg: $ty),*) $(-> $ret)? $body
+            fn body($simd: impl $crate::math::Simd, $($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx2($($arg: $ty),*) $(-> $ret)? {
-                body($($arg),*)
+                // SAFETY: compiled with AVX2 and FMA.
+                body(unsafe { $crate::math::Avx2::new() }, $($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $ty),*) $(-> $ret)? {
-                body($($arg),*)
+                // SAFETY: compiled with AVX-512 F and DQ, and AVX2.
+                body(unsafe { $crate::math::Avx512::new() }, $($arg),*)
             }
 
             match isa {
@@ -49,8 +55,10 @@ macro_rules! per_isa {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
                 $crate::simd::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                // NEON is part of every aarch64 target.
-                _ => body($($arg),*),
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: NEON is part of every aarch64 target.
+                $crate::simd::Isa::Neon => body(unsafe { $crate::math::Neon::new() }, $($arg),*),
+                _ => body($crate::math::Portable, $($arg),*),
             }
         }
     };

@@ -1,14 +1,12 @@
 //! The inner loop of the gated delta rule: one pass over part of a state.
 
-use crate::math::{LANES, Lanes, fma, load, load_part, mul_scalar, per_isa, splat, tree};
+use crate::math::{LANES, Simd, per_isa};
 
 /// Rows of the state in a slab: with 128 keys, 16 KiB.
 pub(super) const SLAB: usize = 32;
 
-/// Rows that share their loads of keys and queries.
-const BLOCK: usize = 4;
-
 /// What a token brings to one head.
+#[derive(Clone, Copy)]
 pub(super) struct Token<'a> {
     /// Unit-length key.
     pub(super) k: &'a [f32],
@@ -22,122 +20,166 @@ pub(super) struct Token<'a> {
     pub(super) strength: f32,
 }
 
-/// A token with a slab's values and outputs.
-type Visit<'a> = (&'a Token<'a>, &'a [f32], &'a mut [f32]);
+/// A slab: rows of the state and, for each, the write the last token left.
+pub(super) struct Slab<'a> {
+    pub(super) state: &'a mut [f32],
+    pub(super) writes: &'a mut [f32],
+}
 
 per_isa! {
-    /// One pass over `state` (`writes.len()` rows of `dk`): applies the decay of the
-    /// token before and its `writes`, then computes the outputs of `token` and leaves
-    /// its writes to be applied by the next pass.
-    pub(super) fn slab(
-        state: &mut [f32],
+    /// Takes the slab past a token: applies the decay of the token before and its
+    /// writes, computes the outputs and leaves the token's own writes to be applied.
+    pub(super) fn advance[s](
+        slab: &mut Slab<'_>,
         before: Option<&Token<'_>>,
-        token: Option<Visit<'_>>,
-        writes: &mut [f32],
+        token: &Token<'_>,
+        values: &[f32],
+        out: &mut [f32],
     ) {
-        let dk = state.len() / writes.len();
-        let (mut states, mut pending) = (state.chunks_exact_mut(dk * BLOCK), writes.chunks_exact_mut(BLOCK));
-        let mut done = 0;
-        let mut token = token;
-        for (s, w) in (&mut states).zip(&mut pending) {
-            pass::<BLOCK>(s, dk, before, visit(&mut token, done), w);
-            done += BLOCK;
-        }
-        let rest = states.into_remainder().chunks_exact_mut(dk);
-        for (s, w) in rest.zip(pending.into_remainder().chunks_exact_mut(1)) {
-            pass::<1>(s, dk, before, visit(&mut token, done), w);
-            done += 1;
+        match before {
+            Some(before) => visit::<_, true>(s, slab, before, token, values, out),
+            None => visit::<_, false>(s, slab, token, token, values, out),
         }
     }
 }
 
-/// The part of a visit from row `from` on.
-#[inline(always)]
-fn visit<'a>(token: &'a mut Option<Visit<'_>>, from: usize) -> Option<Visit<'a>> {
-    token.as_mut().map(|(token, values, out)| (&**token, &values[from..], &mut out[from..]))
-}
-
-/// One pass over `N` rows.
-#[inline(always)]
-fn pass<const N: usize>(
-    state: &mut [f32],
-    dk: usize,
-    before: Option<&Token<'_>>,
-    token: Option<Visit<'_>>,
-    writes: &mut [f32],
-) {
-    let mut add = [0.0; N];
-    add.copy_from_slice(&writes[..N]);
-    match (before, token) {
-        (Some(before), Some((token, values, out))) => {
-            let dots = sweep::<N>(state, dk, |at, row, s| update(before, add[row], at, s), token);
-            finish(dots, token, values, out, writes);
-        }
-        (None, Some((token, values, out))) => {
-            let dots = sweep::<N>(state, dk, |_, _, s| s, token);
-            finish(dots, token, values, out, writes);
-        }
-        (Some(before), None) => {
-            for (row, s) in state.chunks_exact_mut(dk).enumerate() {
-                for (at, s) in s.chunks_mut(LANES).enumerate() {
-                    let new = update(before, add[row], at * LANES, part(s));
-                    s.copy_from_slice(&new[..s.len()]);
-                }
+per_isa! {
+    /// Applies the last token's decay and writes.
+    pub(super) fn settle[s](slab: &mut Slab<'_>, before: &Token<'_>) {
+        let dk = before.k.len();
+        let (k, k_rest) = before.k.as_chunks::<LANES>();
+        let decay = s.splat(before.decay);
+        for (row, write) in slab.state.chunks_exact_mut(dk).zip(&*slab.writes) {
+            let write = s.splat(*write);
+            let (row, rest) = row.as_chunks_mut::<LANES>();
+            for (x, k) in row.iter_mut().zip(k) {
+                s.store(x, updated(s, s.load(x), decay, write, s.load(k)));
+            }
+            if !rest.is_empty() {
+                let (x, k) = (s.load_part(rest), s.load_part(k_rest));
+                s.store_part(rest, updated(s, x, decay, write, k));
             }
         }
-        (None, None) => {}
     }
 }
 
-/// `s g + d k` for sixteen keys.
+/// `x g + d k`.
 #[inline(always)]
-fn update(before: &Token<'_>, add: f32, at: usize, s: Lanes) -> Lanes {
-    let k = part(&before.k[at..before.k.len().min(at + LANES)]);
-    fma(k, splat(add), mul_scalar(s, before.decay))
+fn updated<S: Simd>(s: S, x: S::V, decay: S::V, write: S::V, k: S::V) -> S::V {
+    s.fma(k, write, s.mul(x, decay))
 }
 
+/// All rows of a slab; `UPDATE` is whether there was a token before.
 #[inline(always)]
-fn part(x: &[f32]) -> Lanes {
-    if x.len() == LANES { load(x) } else { load_part(x) }
-}
-
-/// Updates `N` rows of the state and takes their products with `k` and `q`.
-#[inline(always)]
-fn sweep<const N: usize>(
-    state: &mut [f32],
-    dk: usize,
-    update: impl Fn(usize, usize, Lanes) -> Lanes,
-    token: &Token<'_>,
-) -> [[f32; 2]; N] {
-    let mut sums = [[splat(0.0); 2]; N];
-    let mut at = 0;
-    while at < dk {
-        let end = dk.min(at + LANES);
-        let (k, q) = (part(&token.k[at..end]), part(&token.q[at..end]));
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let place = &mut state[row * dk + at..row * dk + end];
-            let s = update(at, row, part(place));
-            place.copy_from_slice(&s[..end - at]);
-            sums[0] = fma(s, k, sums[0]);
-            sums[1] = fma(s, q, sums[1]);
-        }
-        at = end;
-    }
-    sums.map(|[k, q]| [tree(k), tree(q)])
-}
-
-/// From the products to the outputs and the writes to come.
-#[inline(always)]
-fn finish<const N: usize>(
-    dots: [[f32; 2]; N],
+fn visit<S: Simd, const UPDATE: bool>(
+    s: S,
+    slab: &mut Slab<'_>,
+    before: &Token<'_>,
     token: &Token<'_>,
     values: &[f32],
     out: &mut [f32],
-    writes: &mut [f32],
 ) {
-    for (row, [sk, sq]) in dots.into_iter().enumerate() {
-        let d = token.strength * token.decay.mul_add(-sk, values[row]);
-        out[row] = d.mul_add(token.kq, token.decay * sq);
-        writes[row] = d;
+    // As many rows share their loads of keys and queries as registers allow.
+    let done = if S::WIDE {
+        blocks::<S, 4, UPDATE>(s, slab, before, token, values, out, 0)
+    } else {
+        blocks::<S, 2, UPDATE>(s, slab, before, token, values, out, 0)
+    };
+    blocks::<S, 1, UPDATE>(s, slab, before, token, values, out, done);
+}
+
+/// Rows from `from` on, `N` at a time, as far as whole blocks go; returns where it
+/// stopped.
+#[inline(always)]
+fn blocks<S: Simd, const N: usize, const UPDATE: bool>(
+    s: S,
+    slab: &mut Slab<'_>,
+    before: &Token<'_>,
+    token: &Token<'_>,
+    values: &[f32],
+    out: &mut [f32],
+    from: usize,
+) -> usize {
+    let dk = token.k.len();
+    let states = slab.state[from * dk..].chunks_exact_mut(N * dk);
+    let writes = slab.writes[from..].as_chunks_mut::<N>().0;
+    let (values, out) = (values[from..].as_chunks::<N>().0, out[from..].as_chunks_mut::<N>().0);
+    let mut end = from;
+    for (((state, writes), values), out) in states.zip(writes).zip(values).zip(out) {
+        let [sk, sq] = sweep::<S, N, UPDATE>(s, state, before, writes, token);
+        for i in 0..N {
+            let d = token.strength * token.decay.mul_add(-sk[i], values[i]);
+            out[i] = d.mul_add(token.kq, token.decay * sq[i]);
+            writes[i] = d;
+        }
+        end += N;
     }
+    end
+}
+
+/// Updates `N` rows of the state and takes their products with `k` and `q`, in the
+/// order of [`dot`](crate::math::dot).
+#[inline(always)]
+fn sweep<S: Simd, const N: usize, const UPDATE: bool>(
+    s: S,
+    state: &mut [f32],
+    before: &Token<'_>,
+    writes: &[f32; N],
+    token: &Token<'_>,
+) -> [[f32; N]; 2] {
+    let decay = s.splat(before.decay);
+    let mut write = [s.splat(0.0); N];
+    for i in 0..N {
+        write[i] = s.splat(writes[i]);
+    }
+    let (mut by_k, mut by_q) = ([s.splat(0.0); N], [s.splat(0.0); N]);
+    let (k, k_rest) = token.k.as_chunks::<LANES>();
+    let (q, q_rest) = token.q.as_chunks::<LANES>();
+    let (old, old_rest) = before.k.as_chunks::<LANES>();
+    let (q, old) = (&q[..k.len()], &old[..k.len()]);
+    let mut split = state.chunks_exact_mut(token.k.len()).map(|row| row.as_chunks_mut::<LANES>());
+    // No vector passes through this closure.
+    let rows: [(&mut [[f32; LANES]], &mut [f32]); N] =
+        std::array::from_fn(|_| split.next().unwrap_or_default());
+    for row in &rows {
+        assert_eq!(row.0.len(), k.len());
+    }
+    for at in 0..k.len() {
+        let (k, q, old) = (s.load(&k[at]), s.load(&q[at]), s.load(&old[at]));
+        for i in 0..N {
+            let place = &mut rows[i].0[at];
+            let mut x = s.load(place);
+            if UPDATE {
+                x = updated(s, x, decay, write[i], old);
+                s.store(place, x);
+            }
+            by_k[i] = s.fma(x, k, by_k[i]);
+            by_q[i] = s.fma(x, q, by_q[i]);
+        }
+    }
+    if !k_rest.is_empty() {
+        let (k, q) = (s.load_part(k_rest), s.load_part(q_rest));
+        let old = s.load_part(old_rest);
+        for i in 0..N {
+            let place = &mut *rows[i].1;
+            let mut x = s.load_part(place);
+            if UPDATE {
+                x = updated(s, x, decay, write[i], old);
+                s.store_part(place, x);
+            }
+            by_k[i] = s.fma(x, k, by_k[i]);
+            by_q[i] = s.fma(x, q, by_q[i]);
+        }
+    }
+    [lane_sums(s, by_k), lane_sums(s, by_q)]
+}
+
+/// The lane sums of up to four vectors.
+#[inline(always)]
+fn lane_sums<S: Simd, const N: usize>(s: S, x: [S::V; N]) -> [f32; N] {
+    let last = N - 1;
+    let sums = s.sums([x[0], x[1.min(last)], x[2.min(last)], x[3.min(last)]]);
+    let mut first = [0.0; N];
+    first.copy_from_slice(&sums[..N]);
+    first
 }

@@ -18,7 +18,7 @@ use foretoken::device::DeviceFault;
 use foretoken::kernel::{GatedDelta, HeadMap, KernelKey, Regime};
 use foretoken::tensor::DType;
 
-use super::delta_slab::{SLAB, Token, slab};
+use super::delta_slab::{self, SLAB, Slab, Token, settle};
 use super::{Bind, Controls};
 use crate::math::{dot, per_isa, sigmoid1, sum_of_squares};
 use crate::memory::{Span, View};
@@ -166,14 +166,23 @@ impl Kernel {
             unsafe { self.out.write(at..at + part.len()) }
         };
         let mut writes = [0.0; SLAB];
-        let writes = &mut writes[..part.len()];
+        let mut slab = Slab { state, writes: &mut writes[..part.len()] };
         let mut before = None;
         for row in 0..rows {
             let token = self.token(scratch, row, head);
-            slab(self.isa, state, before.as_ref(), Some((&token, values(row), out(row))), writes);
+            delta_slab::advance(
+                self.isa,
+                &mut slab,
+                before.as_ref(),
+                &token,
+                values(row),
+                out(row),
+            );
             before = Some(token);
         }
-        slab(self.isa, state, before.as_ref(), None, writes);
+        if let Some(before) = &before {
+            settle(self.isa, &mut slab, before);
+        }
     }
 }
 
@@ -208,10 +217,10 @@ fn softplus(x: f64) -> f64 {
 
 per_isa! {
     /// Unit-length key, unit-length query times `1 / sqrt(dk)`, and their product.
-    fn unit(q: &[f32], k: &[f32], eps: f32, out: &mut [f32]) {
+    fn unit[s](q: &[f32], k: &[f32], eps: f32, out: &mut [f32]) {
         let n = q.len();
-        let k_factor = 1.0 / (sum_of_squares(k) + eps).sqrt();
-        let q_factor = 1.0 / (sum_of_squares(q) + eps).sqrt() * (1.0 / (n as f32).sqrt());
+        let k_factor = 1.0 / (sum_of_squares(s, k) + eps).sqrt();
+        let q_factor = 1.0 / (sum_of_squares(s, q) + eps).sqrt() * (1.0 / (n as f32).sqrt());
         let (k_out, rest) = out.split_at_mut(n);
         let (q_out, kq) = rest.split_at_mut(n);
         for (o, x) in k_out.iter_mut().zip(k) {
@@ -220,7 +229,7 @@ per_isa! {
         for (o, x) in q_out.iter_mut().zip(q) {
             *o = x * q_factor;
         }
-        kq[0] = dot(k_out, q_out);
+        kq[0] = dot(s, k_out, q_out);
     }
 }
 

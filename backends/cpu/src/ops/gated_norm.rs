@@ -5,7 +5,7 @@ use foretoken::kernel::{GatedNorm, KernelKey};
 use foretoken::tensor::DType;
 
 use super::{Bind, Controls};
-use crate::math::{per_isa, sigmoid1, sum_of_squares};
+use crate::math::{per_isa, silu1, sum_of_squares};
 use crate::memory::View;
 use crate::pool::{CpuKernel, Worker};
 use crate::simd::Isa;
@@ -73,10 +73,10 @@ impl CpuKernel for Kernel {
 }
 
 per_isa! {
-    fn gated_norm(x: &mut [f32], z: &[f32], weight: &[f32], eps: f32) {
-        let factor = 1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt();
+    fn gated_norm[s](x: &mut [f32], z: &[f32], weight: &[f32], eps: f32) {
+        let factor = 1.0 / (sum_of_squares(s, x) / x.len() as f32 + eps).sqrt();
         for ((x, z), w) in x.iter_mut().zip(z).zip(weight) {
-            *x = *x * factor * w * (z * sigmoid1(*z));
+            *x = *x * factor * w * silu1(*z);
         }
     }
 }

@@ -56,7 +56,7 @@ impl CpuKernel for Kernel {
 }
 
 per_isa! {
-    fn gate_with(gate: &[f32], x: &mut [f32]) {
+    fn gate_with[_s](gate: &[f32], x: &mut [f32]) {
         for (x, g) in x.iter_mut().zip(gate) {
             *x *= sigmoid1(*g);
         }

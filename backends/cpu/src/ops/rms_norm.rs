@@ -72,8 +72,8 @@ impl CpuKernel for Kernel {
 
 per_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight`.
-    pub(super) fn norm(x: &mut [f32], weight: &[f32], eps: f32) {
-        let factor = 1.0 / (sum_of_squares(x) / x.len() as f32 + eps).sqrt();
+    pub(super) fn norm[s](x: &mut [f32], weight: &[f32], eps: f32) {
+        let factor = 1.0 / (sum_of_squares(s, x) / x.len() as f32 + eps).sqrt();
         for (x, w) in x.iter_mut().zip(weight) {
             *x = *x * factor * w;
         }

@@ -138,7 +138,7 @@ impl CpuKernel for Rotate {
 
 per_isa! {
     /// Turns the pairs `j, j + half` of the first `2 * half` values.
-    fn rotate(x: &mut [f32], angles: &[f32]) {
+    fn rotate[_s](x: &mut [f32], angles: &[f32]) {
         let (cosines, sines) = angles.split_at(angles.len() / 2);
         let (first, rest) = x.split_at_mut(cosines.len());
         for (((a, b), c), s) in first.iter_mut().zip(rest).zip(cosines).zip(sines) {

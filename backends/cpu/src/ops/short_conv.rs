@@ -5,7 +5,7 @@ use foretoken::kernel::{KernelKey, ShortConv};
 use foretoken::tensor::DType;
 
 use super::{Bind, Controls};
-use crate::math::{LANES, Lanes, fma, load, load_part, mul, per_isa, silu, splat};
+use crate::math::{LANES, Simd, per_isa, silu1};
 use crate::memory::{Span, View};
 use crate::pool::{CpuKernel, Worker};
 use crate::simd::Isa;
@@ -69,6 +69,11 @@ impl CpuKernel for Kernel {
             let weight = unsafe { self.weight.read(taps) };
             filter(self.isa, &column, weight, rows);
         }
+        for row in 0..rows {
+            let range = row * self.channels + mine.start..row * self.channels + mine.end;
+            // SAFETY: the channels of a worker are its own, in every tensor.
+            activate(self.isa, unsafe { self.out.write(range) });
+        }
     }
 
     fn key(&self) -> KernelKey {
@@ -88,48 +93,80 @@ struct Column {
 
 impl Column {
     #[inline(always)]
-    fn load(&self, from: Span<f32>, row: usize) -> Lanes {
+    fn load<S: Simd>(&self, s: S, from: Span<f32>, row: usize) -> S::V {
         let at = row * self.channels + self.first;
         // SAFETY: the channels of a column belong to one worker, in every tensor.
         let values = unsafe { from.read(at..at + self.lanes) };
-        if values.len() == LANES { load(values) } else { load_part(values) }
+        match values.first_chunk() {
+            Some(all) => s.load(all),
+            None => s.load_part(values),
+        }
     }
 
     #[inline(always)]
-    fn store(&self, to: Span<f32>, row: usize, values: Lanes) {
+    fn store<S: Simd>(&self, s: S, to: Span<f32>, row: usize, x: S::V) {
         let at = row * self.channels + self.first;
         // SAFETY: as above.
-        unsafe { to.write(at..at + self.lanes) }.copy_from_slice(&values[..self.lanes]);
+        let values = unsafe { to.write(at..at + self.lanes) };
+        match values.first_chunk_mut() {
+            Some(all) => s.store(all, x),
+            None => s.store_part(values, x),
+        }
     }
 }
 
 per_isa! {
-    fn filter(column: &Column, weight: &[f32], rows: usize) {
-        let width = weight.len() / column.lanes;
-        let mut taps = [splat(0.0); MAX_WIDTH];
-        for (lane, filter) in weight.chunks_exact(width).enumerate() {
-            for (tap, w) in taps.iter_mut().zip(filter) {
-                tap[lane] = *w;
-            }
+    fn filter[s](column: &Column, weight: &[f32], rows: usize) {
+        match weight.len() / column.lanes {
+            2 => filter_of::<_, 2>(s, column, weight, rows),
+            3 => filter_of::<_, 3>(s, column, weight, rows),
+            4 => filter_of::<_, 4>(s, column, weight, rows),
+            5 => filter_of::<_, 5>(s, column, weight, rows),
+            6 => filter_of::<_, 6>(s, column, weight, rows),
+            7 => filter_of::<_, 7>(s, column, weight, rows),
+            _ => filter_of::<_, 8>(s, column, weight, rows),
         }
-        // The last `width` inputs, oldest first.
-        let mut past = [splat(0.0); MAX_WIDTH];
-        for (row, p) in past[1..width].iter_mut().enumerate() {
-            *p = column.load(column.state, row);
+    }
+}
+
+per_isa! {
+    fn activate[_s](x: &mut [f32]) {
+        for x in x {
+            *x = silu1(*x);
         }
-        for row in 0..rows {
-            for j in 1..width {
-                past[j - 1] = past[j];
-            }
-            past[width - 1] = column.load(column.x, row);
-            let mut sum = mul(taps[0], past[0]);
-            for j in 1..width {
-                sum = fma(taps[j], past[j], sum);
-            }
-            column.store(column.out, row, silu(sum));
+    }
+}
+
+/// A filter of `W` taps over all rows of a column.
+#[inline(always)]
+fn filter_of<S: Simd, const W: usize>(s: S, column: &Column, weight: &[f32], rows: usize) {
+    let mut taps = [[0.0; LANES]; W];
+    for (lane, filter) in weight.as_chunks::<W>().0.iter().enumerate().take(LANES) {
+        for j in 0..W {
+            taps[j][lane] = filter[j];
         }
-        for (row, p) in past[1..width].iter().enumerate() {
-            column.store(column.state, row, *p);
+    }
+    let mut tap = [s.splat(0.0); W];
+    for j in 0..W {
+        tap[j] = s.load(&taps[j]);
+    }
+    // The last inputs, oldest first; the current one comes last.
+    let mut past = [s.splat(0.0); W];
+    for (row, past) in past.iter_mut().take(W - 1).enumerate() {
+        *past = column.load(s, column.state, row);
+    }
+    for row in 0..rows {
+        past[W - 1] = column.load(s, column.x, row);
+        let mut sum = s.mul(tap[0], past[0]);
+        for j in 1..W {
+            sum = s.fma(tap[j], past[j], sum);
         }
+        column.store(s, column.out, row, sum);
+        for j in 1..W {
+            past[j - 1] = past[j];
+        }
+    }
+    for (row, past) in past.iter().take(W - 1).enumerate() {
+        column.store(s, column.state, row, *past);
     }
 }

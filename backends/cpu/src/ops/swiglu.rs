@@ -5,7 +5,7 @@ use foretoken::kernel::{KernelKey, SwiGlu};
 use foretoken::tensor::DType;
 
 use super::{Bind, Controls};
-use crate::math::{per_isa, sigmoid1};
+use crate::math::{per_isa, silu1};
 use crate::memory::View;
 use crate::pool::{CpuKernel, Worker};
 use crate::simd::Isa;
@@ -68,9 +68,9 @@ impl CpuKernel for Kernel {
 }
 
 per_isa! {
-    fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    fn swiglu[_s](gate: &[f32], up: &[f32], out: &mut [f32]) {
         for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
-            *o = g * sigmoid1(*g) * u;
+            *o = silu1(*g) * u;
         }
     }
 }

@@ -9,7 +9,7 @@ use foretoken::device::DeviceFault;
 use foretoken::kernel::{KernelKey, RowSet, TopK};
 use foretoken::tensor::DType;
 
-use super::top_k_piece::{Summary, best, largest, summary};
+use super::top_k_piece::{Summary, best, first_largest, summary};
 use super::{Bind, Controls};
 use crate::memory::{Span, View};
 use crate::pool::{ChunkCounter, CpuKernel, Worker};
@@ -101,7 +101,7 @@ impl Kernel {
         if !found.finite {
             found.sum = f32::NAN;
         } else if kept == 1 {
-            keys[0] = largest(logits, start, found.max);
+            keys[0] = first_largest(logits, start, found.max);
         } else {
             let room = worker.index * PIECE..(worker.index + 1) * PIECE;
             // SAFETY: the worker's own memory.

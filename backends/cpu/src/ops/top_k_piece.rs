@@ -1,6 +1,7 @@
 //! The entries of one piece of a row of logits.
 
-use crate::math::{LANES, exp1, load, load_part, per_isa, splat, tree};
+use super::top_k::PIECE;
+use crate::math::{LANES, Simd, exp1, largest, per_isa, sum};
 
 /// What is known of a piece.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,9 @@ pub(super) struct Summary {
 /// Up to this many entries, a piece is scanned with a sorted list; beyond, sorted.
 const SCAN: usize = 32;
 
+/// Entries looked at together by a scan.
+const BLOCK: usize = 64;
+
 /// The place of an entry in the wanted order, smaller first: larger logit, then
 /// lower id. The two zeros count as equal. Not for NaN.
 fn key(logit: f32, id: usize) -> u64 {
@@ -27,44 +31,31 @@ fn key(logit: f32, id: usize) -> u64 {
 
 per_isa! {
     /// Finiteness, maximum and, when wanted, the sum of exponentials.
-    pub(super) fn summary(logits: &[f32], with_sum: bool) -> Summary {
-        let mut top = [0u32; LANES];
-        let mut max = splat(f32::NEG_INFINITY);
-        let mut parts = logits.chunks_exact(LANES);
-        for part in &mut parts {
-            let x = load(part);
-            for i in 0..LANES {
-                top[i] = top[i].max(x[i].to_bits() & 0x7fff_ffff);
-                max[i] = if x[i] > max[i] { x[i] } else { max[i] };
-            }
+    pub(super) fn summary[s](logits: &[f32], with_sum: bool) -> Summary {
+        // Zero times anything finite is zero; times anything else it is NaN.
+        let (parts, rest) = logits.as_chunks::<LANES>();
+        let mut check = s.splat(0.0);
+        for part in parts {
+            check = s.fma(s.load(part), s.splat(0.0), check);
         }
-        for x in parts.remainder() {
-            top[0] = top[0].max(x.to_bits() & 0x7fff_ffff);
-            max[0] = if *x > max[0] { *x } else { max[0] };
-        }
-        let max = max.iter().fold(f32::NEG_INFINITY, |m, x| if *x > m { *x } else { m });
-        let finite = top.iter().all(|bits| *bits < 0x7f80_0000);
-        let mut sums = splat(0.0);
+        check = s.fma(s.load_part(rest), s.splat(0.0), check);
+        let finite = !s.sum(check).is_nan();
+        let max = largest(s, logits);
+        let mut total = 0.0;
         if with_sum && finite {
-            let mut parts = logits.chunks_exact(LANES);
-            for part in &mut parts {
-                let x = load(part);
-                for i in 0..LANES {
-                    sums[i] += exp1(x[i] - max);
-                }
+            let mut powers = [0.0; PIECE];
+            let powers = &mut powers[..logits.len()];
+            for (p, x) in powers.iter_mut().zip(logits) {
+                *p = exp1(x - max);
             }
-            let rest = parts.remainder();
-            let x = load_part(rest);
-            for i in 0..rest.len() {
-                sums[i] += exp1(x[i] - max);
-            }
+            total = sum(s, powers);
         }
-        Summary { finite, max, sum: tree(sums) }
+        Summary { finite, max, sum: total }
     }
 }
 
 /// The key of the first entry equal to the maximum.
-pub(super) fn largest(logits: &[f32], first_id: usize, max: f32) -> u64 {
+pub(super) fn first_largest(logits: &[f32], first_id: usize, max: f32) -> u64 {
     let at = logits.iter().position(|x| *x == max).unwrap_or(0);
     key(max, first_id + at)
 }
@@ -91,19 +82,26 @@ fn scan(logits: &[f32], first_id: usize, keys: &mut [u64]) {
     let last = keys.len() - 1;
     keys.fill(u64::MAX);
     let mut bar = f32::NEG_INFINITY;
-    for (i, x) in logits.iter().enumerate() {
-        // Ids ascend, so an equal logit comes too late.
-        if i > last && *x <= bar {
+    for (block, xs) in logits.chunks(BLOCK).enumerate() {
+        // Ids ascend, so an equal logit comes too late. Most blocks hold none above.
+        let mut above = block * BLOCK <= last;
+        for x in xs {
+            above |= *x > bar;
+        }
+        if !above {
             continue;
         }
-        let new = key(*x, first_id + i);
-        let at = keys.partition_point(|k| *k < new);
-        if at <= last {
-            keys.copy_within(at..last, at + 1);
-            keys[at] = new;
+        for (i, x) in xs.iter().enumerate() {
+            let id = first_id + block * BLOCK + i;
+            let new = key(*x, id);
+            let at = keys.partition_point(|k| *k < new);
+            if at <= last {
+                keys.copy_within(at..last, at + 1);
+                keys[at] = new;
+            }
         }
-        if i >= last {
-            bar = logits[(keys[last] & 0xffff_ffff) as usize - first_id];
+        if let Some(x) = logits.get((keys[last] & 0xffff_ffff) as usize - first_id) {
+            bar = *x;
         }
     }
 }
@@ -136,7 +134,7 @@ mod tests {
             keys.sort_unstable();
             let got: Vec<usize> = keys.iter().map(|k| (k & 0xffff_ffff) as usize - 7).collect();
             prop_assert_eq!(&got, &want[..k]);
-            prop_assert_eq!(largest(&logits, 7, logits[want[0]]), keys[0]);
+            prop_assert_eq!(first_largest(&logits, 7, logits[want[0]]), keys[0]);
         }
     }
 }

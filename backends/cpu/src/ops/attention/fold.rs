@@ -16,7 +16,7 @@ impl Stats {
 
 per_isa! {
     /// Folds a later split into `(stats, out)`. Into nothing, a split goes unchanged.
-    pub(super) fn fold(stats: &mut Stats, out: &mut [f32], later: &Stats, values: &[f32]) {
+    pub(super) fn fold[_s](stats: &mut Stats, out: &mut [f32], later: &Stats, values: &[f32]) {
         if *stats == Stats::EMPTY {
             *stats = *later;
             out.copy_from_slice(values);
@@ -34,7 +34,7 @@ per_isa! {
 
 per_isa! {
     /// Divides by the sum of the softmax.
-    pub(super) fn finish(stats: &Stats, out: &mut [f32]) {
+    pub(super) fn finish[_s](stats: &Stats, out: &mut [f32]) {
         let factor = 1.0 / stats.sum;
         for o in out {
             *o *= factor;

@@ -9,6 +9,8 @@
 
 mod fold;
 mod kernel;
+mod run;
+mod shape;
 mod split;
 mod tiles;
 

@@ -4,7 +4,7 @@ use foretoken::kernel::Attention;
 
 use super::fold::Stats;
 use super::tiles::{TILE, scores, weigh, widen_bf16, widen_f16};
-use crate::math::{LANES, exp1, load_part, per_isa, splat, tree};
+use crate::math::{exp1, largest, per_isa, sum};
 use crate::ops::kv_append::Cache;
 use crate::simd::Isa;
 
@@ -23,6 +23,16 @@ pub(super) struct Keys<'a> {
     pub(super) head_dim: usize,
 }
 
+/// Queries of some rows that share a key-value head.
+pub(super) struct Queries<'a> {
+    /// As many to each row.
+    pub(super) q: &'a [&'a [f32]],
+    /// Keys of the split that each row sees, at least one.
+    pub(super) visible: &'a [usize],
+    /// Factor on the scores.
+    pub(super) scale: f32,
+}
+
 /// Memory of one worker, in floats.
 pub(super) struct Room<'a> {
     /// [`TILE`] keys or values.
@@ -38,19 +48,17 @@ impl Room<'_> {
     }
 }
 
-/// Softmax parts of a split. `queries` are those of some rows, `group` to a row;
-/// row `i` sees `visible[i]` keys of this split, at least one. `sums` receives the
-/// unnormalised weighted sums, query after query.
+/// Softmax parts of a split, query after query: statistics, and in `sums` the weighted
+/// sums of values, not yet divided.
 pub(super) fn split(
     isa: Isa,
     keys: &Keys<'_>,
-    queries: &[&[f32]],
-    visible: &[usize],
-    scale: f32,
+    queries: &Queries<'_>,
     room: &mut Room<'_>,
     stats: &mut [Stats],
     sums: &mut [f32],
 ) {
+    let Queries { q: queries, visible, scale } = *queries;
     const STRIDE: usize = Attention::SPLIT;
     let d = keys.head_dim;
     let group = queries.len() / visible.len();
@@ -101,21 +109,11 @@ impl Keys<'_> {
 
 per_isa! {
     /// Scores to unnormalised probabilities.
-    fn softmax(scores: &mut [f32], stats: &mut Stats) {
-        let mut max = f32::NEG_INFINITY;
-        for s in &*scores {
-            max = if *s > max { *s } else { max };
+    fn softmax[s](scores: &mut [f32], stats: &mut Stats) {
+        let max = largest(s, scores);
+        for score in &mut *scores {
+            *score = exp1(*score - max);
         }
-        let mut sum = splat(0.0);
-        for part in scores.chunks_mut(LANES) {
-            for s in &mut *part {
-                *s = exp1(*s - max);
-            }
-            let p = load_part(part);
-            for (sum, p) in sum.iter_mut().zip(p) {
-                *sum += p;
-            }
-        }
-        *stats = Stats { max, sum: tree(sum) };
+        *stats = Stats { max, sum: sum(s, scores) };
     }
 }

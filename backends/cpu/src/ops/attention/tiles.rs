@@ -1,16 +1,13 @@
 //! Keys and values as floats, and the products over them.
 
-use crate::math::{
-    LANES, Lanes, bf16_to_f32, f16_to_f32, fma, load, load_part, per_isa, splat, tree,
-};
-use crate::simd::Isa;
+use crate::math::{LANES, Simd, bf16_to_f32, f16_to_f32, per_isa};
 
 /// Keys converted at a time.
 pub(super) const TILE: usize = 16;
 
 per_isa! {
     /// Decodes binary16.
-    pub(super) fn widen_f16(from: &[u16], to: &mut [f32]) {
+    pub(super) fn widen_f16[_s](from: &[u16], to: &mut [f32]) {
         for (t, f) in to.iter_mut().zip(from) {
             *t = f16_to_f32(*f);
         }
@@ -19,196 +16,204 @@ per_isa! {
 
 per_isa! {
     /// Decodes bfloat16.
-    pub(super) fn widen_bf16(from: &[u16], to: &mut [f32]) {
+    pub(super) fn widen_bf16[_s](from: &[u16], to: &mut [f32]) {
         for (t, f) in to.iter_mut().zip(from) {
             *t = bf16_to_f32(*f);
         }
     }
 }
 
-/// Scores of some queries against a tile of keys: `scores[q * stride + key]`. A
-/// score is the product in the fixed order, times `scale`.
-pub(super) fn scores(
-    isa: Isa,
-    queries: &[&[f32]],
-    keys: &[f32],
-    scale: f32,
-    scores: &mut [f32],
-    stride: usize,
-) {
-    let wide = matches!(isa, Isa::Avx512 | Isa::Neon);
-    let mut done = 0;
-    while done < queries.len() {
-        let out = &mut scores[done * stride..];
-        let left = &queries[done..];
-        done += match left {
-            [a, b, c, d, ..] if wide => {
-                scores_4(isa, &[a, b, c, d], keys, scale, out, stride);
-                4
-            }
-            [a, b, ..] => {
-                scores_2(isa, &[a, b], keys, scale, out, stride);
-                2
-            }
-            _ => {
-                scores_1(isa, &[left[0]], keys, scale, out, stride);
-                1
-            }
-        };
+per_isa! {
+    /// Scores of queries against a tile of keys: `out[q * stride + key]` is the product,
+    /// in the order of [`dot`](crate::math::dot), times `scale`.
+    pub(super) fn scores[s](
+        queries: &[&[f32]],
+        keys: &[f32],
+        scale: f32,
+        out: &mut [f32],
+        stride: usize,
+    ) {
+        score_all(s, queries, keys, scale, out, stride);
     }
 }
 
-macro_rules! scores_of {
-    ($($name:ident: $q:literal x $k:literal;)*) => {$(
-        per_isa! {
-            fn $name(q: &[&[f32]; $q], keys: &[f32], scale: f32, out: &mut [f32], stride: usize) {
-                score_block::<$q, $k>(q, keys, scale, out, stride);
+#[inline(always)]
+fn score_all<S: Simd>(
+    s: S,
+    queries: &[&[f32]],
+    keys: &[f32],
+    scale: f32,
+    out: &mut [f32],
+    stride: usize,
+) {
+    let mut left = queries;
+    let mut at = 0;
+    while let [first, rest @ ..] = left {
+        let out = &mut out[at * stride..];
+        match left {
+            [a, b, c, d, rest @ ..] if S::WIDE => {
+                score_block::<S, 4>(s, [a, b, c, d], keys, scale, out, stride);
+                (left, at) = (rest, at + 4);
+            }
+            [a, b, rest @ ..] => {
+                score_block::<S, 2>(s, [a, b], keys, scale, out, stride);
+                (left, at) = (rest, at + 2);
+            }
+            _ => {
+                score_block::<S, 1>(s, [first], keys, scale, out, stride);
+                (left, at) = (rest, at + 1);
             }
         }
-    )*};
+    }
 }
-scores_of! { scores_1: 1 x 4; scores_2: 2 x 2; scores_4: 4 x 4; }
 
+/// `Q` queries with all keys, four keys at a time.
 #[inline(always)]
-fn score_block<const Q: usize, const K: usize>(
-    queries: &[&[f32]; Q],
+fn score_block<S: Simd, const Q: usize>(
+    s: S,
+    queries: [&[f32]; Q],
     keys: &[f32],
     scale: f32,
     out: &mut [f32],
     stride: usize,
 ) {
     let d = queries[0].len();
-    let mut key = 0;
-    let mut blocks = keys.chunks_exact(d * K);
-    for block in &mut blocks {
-        let sums = products::<Q, K>(queries, block, d);
+    let count = keys.len() / d;
+    for start in (0..count).step_by(4) {
+        // Past the last key, it is taken again and the result dropped.
+        let four = [0, 1, 2, 3].map(|i| {
+            let key = (start + i).min(count - 1);
+            &keys[key * d..(key + 1) * d]
+        });
+        let sums = products::<S, Q>(s, queries, four);
         for (q, sums) in sums.iter().enumerate() {
-            for (k, sum) in sums.iter().enumerate() {
-                out[q * stride + key + k] = sum * scale;
+            let out = &mut out[q * stride + start..q * stride + count.min(start + 4)];
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = sum * scale;
             }
         }
-        key += K;
-    }
-    for one in blocks.remainder().chunks_exact(d) {
-        let sums = products::<Q, 1>(queries, one, d);
-        for (q, sums) in sums.iter().enumerate() {
-            out[q * stride + key] = sums[0] * scale;
-        }
-        key += 1;
     }
 }
 
-/// The products of `Q` queries with `K` keys.
+/// The products of `Q` queries with four keys.
 #[inline(always)]
-fn products<const Q: usize, const K: usize>(
-    queries: &[&[f32]; Q],
-    keys: &[f32],
-    d: usize,
-) -> [[f32; K]; Q] {
-    let mut sums = [[splat(0.0); K]; Q];
-    let mut at = 0;
-    while at < d {
-        let end = d.min(at + LANES);
-        let mut tile: [Lanes; K] = [splat(0.0); K];
-        for (k, t) in tile.iter_mut().enumerate() {
-            *t = part(&keys[k * d + at..k * d + end]);
+fn products<S: Simd, const Q: usize>(s: S, q: [&[f32]; Q], k: [&[f32]; 4]) -> [[f32; 4]; Q] {
+    let n = q[0].len() / LANES;
+    let mut acc = [[s.splat(0.0); 4]; Q];
+    let k_parts = k.map(|k| k.as_chunks::<LANES>());
+    let q_parts = q.map(|q| q.as_chunks::<LANES>());
+    for at in 0..n {
+        let mut keys = [s.splat(0.0); 4];
+        for i in 0..4 {
+            keys[i] = s.load(&k_parts[i].0[at]);
         }
-        for (q, sums) in queries.iter().zip(&mut sums) {
-            let q = part(&q[at..end]);
-            for (k, s) in tile.iter().zip(sums) {
-                *s = fma(q, *k, *s);
+        for j in 0..Q {
+            let query = s.load(&q_parts[j].0[at]);
+            for i in 0..4 {
+                acc[j][i] = s.fma(query, keys[i], acc[j][i]);
             }
         }
-        at = end;
     }
-    sums.map(|row| row.map(tree))
+    if n * LANES < q[0].len() {
+        let mut keys = [s.splat(0.0); 4];
+        for i in 0..4 {
+            keys[i] = s.load_part(k_parts[i].1);
+        }
+        for j in 0..Q {
+            let query = s.load_part(q_parts[j].1);
+            for i in 0..4 {
+                acc[j][i] = s.fma(query, keys[i], acc[j][i]);
+            }
+        }
+    }
+    let mut sums = [[0.0; 4]; Q];
+    for j in 0..Q {
+        sums[j] = s.sums(acc[j]);
+    }
+    sums
+}
+
+per_isa! {
+    /// Adds `p[q * stride + key] * values[key]` to each query's sum, keys ascending;
+    /// `sums` holds the queries' sums of `d` values one after another.
+    pub(super) fn weigh[s](
+        p: &[f32],
+        stride: usize,
+        values: &[f32],
+        sums: &mut [f32],
+        d: usize,
+    ) {
+        weigh_all(s, p, stride, values, sums, d);
+    }
 }
 
 #[inline(always)]
-fn part(x: &[f32]) -> Lanes {
-    if x.len() == LANES { load(x) } else { load_part(x) }
-}
-
-/// Adds `p[q * stride + key] * values[key]` to each query's sum, keys ascending.
-/// `sums` holds the queries' sums one after another.
-pub(super) fn weigh(
-    isa: Isa,
-    p: &[f32],
-    stride: usize,
-    values: &[f32],
-    sums: &mut [f32],
-    d: usize,
-) {
+fn weigh_all<S: Simd>(s: S, p: &[f32], stride: usize, values: &[f32], sums: &mut [f32], d: usize) {
     let queries = sums.len() / d;
-    let mut done = 0;
-    while done < queries {
-        let (p, sums) = (&p[done * stride..], &mut sums[done * d..]);
-        match queries - done {
-            4.. => weigh_4(isa, p, stride, values, sums, d),
-            2.. => weigh_2(isa, p, stride, values, sums, d),
-            _ => weigh_1(isa, p, stride, values, sums, d),
-        }
-        done += match queries - done {
-            4.. => 4,
-            2.. => 2,
-            _ => 1,
+    let mut at = 0;
+    while at < queries {
+        let (p, sums) = (&p[at * stride..], &mut sums[at * d..]);
+        at += match queries - at {
+            4.. if S::WIDE => weigh_block::<S, 4, 4>(s, p, stride, values, sums, d),
+            2.. => weigh_block::<S, 2, 2>(s, p, stride, values, sums, d),
+            _ => weigh_block::<S, 1, 4>(s, p, stride, values, sums, d),
         };
     }
 }
 
-macro_rules! weigh_of {
-    ($($name:ident: $q:literal x $c:literal;)*) => {$(
-        per_isa! {
-            fn $name(p: &[f32], stride: usize, values: &[f32], sums: &mut [f32], d: usize) {
-                weigh_block::<$q, $c>(p, stride, values, sums, d);
-            }
-        }
-    )*};
-}
-weigh_of! { weigh_1: 1 x 4; weigh_2: 2 x 2; weigh_4: 4 x 2; }
-
-/// `Q` queries, `C` vectors of each value at a time.
+/// `Q` queries, `C` vectors of each value at a time; returns `Q`.
 #[inline(always)]
-fn weigh_block<const Q: usize, const C: usize>(
+fn weigh_block<S: Simd, const Q: usize, const C: usize>(
+    s: S,
     p: &[f32],
     stride: usize,
     values: &[f32],
     sums: &mut [f32],
     d: usize,
-) {
+) -> usize {
+    let n = values.len() / d;
     let mut at = 0;
+    // Plain index loops: adaptors and closures may end up as calls in builds that
+    // optimise little.
     while at + C * LANES <= d {
-        let mut acc = [[splat(0.0); C]; Q];
-        for (q, acc) in acc.iter_mut().enumerate() {
-            for (c, a) in acc.iter_mut().enumerate() {
-                *a = load(&sums[q * d + at + c * LANES..]);
+        let mut acc = [[s.splat(0.0); C]; Q];
+        for q in 0..Q {
+            let from = sums[q * d + at..][..C * LANES].as_chunks::<LANES>().0;
+            for c in 0..C {
+                acc[q][c] = s.load(&from[c]);
             }
         }
-        for (key, value) in values.chunks_exact(d).enumerate() {
-            let mut v: [Lanes; C] = [splat(0.0); C];
-            for (c, v) in v.iter_mut().enumerate() {
-                *v = load(&value[at + c * LANES..]);
+        for key in 0..n {
+            let from = values[key * d + at..][..C * LANES].as_chunks::<LANES>().0;
+            let mut v = [s.splat(0.0); C];
+            for c in 0..C {
+                v[c] = s.load(&from[c]);
             }
-            for (q, acc) in acc.iter_mut().enumerate() {
-                let weight = splat(p[q * stride + key]);
-                for (a, v) in acc.iter_mut().zip(&v) {
-                    *a = fma(weight, *v, *a);
+            for q in 0..Q {
+                let weight = s.splat(p[q * stride + key]);
+                for c in 0..C {
+                    acc[q][c] = s.fma(weight, v[c], acc[q][c]);
                 }
             }
         }
-        for (q, acc) in acc.iter().enumerate() {
-            for (c, a) in acc.iter().enumerate() {
-                sums[q * d + at + c * LANES..][..LANES].copy_from_slice(a);
+        for q in 0..Q {
+            let to = sums[q * d + at..][..C * LANES].as_chunks_mut::<LANES>().0;
+            for c in 0..C {
+                s.store(&mut to[c], acc[q][c]);
             }
         }
         at += C * LANES;
     }
-    for q in 0..Q {
-        for (key, value) in values.chunks_exact(d).enumerate() {
-            let weight = p[q * stride + key];
-            for (s, v) in sums[q * d + at..(q + 1) * d].iter_mut().zip(&value[at..]) {
-                *s = weight.mul_add(*v, *s);
+    // What is left of a head whose size is not a multiple.
+    if at < d {
+        for q in 0..Q {
+            for (key, value) in values.chunks_exact(d).enumerate() {
+                let weight = p[q * stride + key];
+                for (sum, v) in sums[q * d + at..(q + 1) * d].iter_mut().zip(&value[at..]) {
+                    *sum = weight.mul_add(*v, *sum);
+                }
             }
         }
     }
+    Q
 }
