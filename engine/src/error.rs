@@ -7,7 +7,7 @@ use crate::device::DeviceFault;
 use crate::format::FormatFault;
 use crate::quant::QuantFault;
 use crate::sample::RequestFault;
-use crate::tokenizer::TokenizerFault;
+use crate::tokenizer::{TemplateFault, TokenizerFault};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -38,6 +38,9 @@ pub enum Error {
     /// A tokenizer could not be built or used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerFault),
+    /// A chat template could not be compiled or run.
+    #[error(transparent)]
+    Template(#[from] TemplateFault),
     /// A driver or device refused or failed.
     #[error(transparent)]
     Device(#[from] DeviceFault),

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use super::bpe::{Merges, Scratch};
 use super::fault::TokenizerFault;
+use super::gguf;
 use super::json;
 use super::parts::{TokenKind, TokenizerParts};
 use super::scan::Pre;
 use super::special::{Part, Specials};
 use super::vocab::Vocab;
 use crate::Result;
+use crate::format::Metadata;
 
 /// Texts of control tokens that end an answer, whatever the file names as `eos`.
 const END_TEXTS: [&str; 6] =
@@ -93,6 +95,15 @@ impl Tokenizer {
             chat_template: parts.chat_template.as_deref().map(str::to_owned),
             padded_rows: parts.padded_rows,
         })
+    }
+
+    /// Reads the tokenizer of a GGUF file; one with a vocabulary and no tensors will do.
+    ///
+    /// # Errors
+    /// A [`FormatFault`](crate::format::FormatFault) when a key is missing or of the
+    /// wrong type; a [`TokenizerFault`] when what they say cannot be used.
+    pub fn from_gguf(meta: &Metadata) -> Result<Self> {
+        Self::from_parts(&gguf::read(meta)?)
     }
 
     /// Reads a Hugging Face `tokenizer.json`. Such a file names no end token; those

@@ -11,6 +11,14 @@ pub enum TokenizerFault {
     /// The tokenizer is not byte-level BPE.
     #[error("tokenizer model \"{0}\" is not supported; only byte-level BPE (gpt2) is")]
     UnknownModel(String),
+    /// A token or merge of a GGUF file is not UTF-8.
+    #[error("{what} {at} is not UTF-8")]
+    TextNotUtf8 {
+        /// `token` or `merge`.
+        what: &'static str,
+        /// Its place in the list.
+        at: usize,
+    },
     /// A `tokenizer.json` is not JSON, or not of that shape.
     #[error("tokenizer.json: {0}")]
     BadJson(String),
