@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::device::DeviceFault;
 use crate::format::FormatFault;
+use crate::generate::GenerateFault;
+use crate::model::ModelFault;
 use crate::quant::QuantFault;
 use crate::sample::RequestFault;
 use crate::tokenizer::{TemplateFault, TokenizerFault};
@@ -38,6 +40,17 @@ pub enum Error {
     /// A tokenizer could not be built or used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerFault),
+    /// A model's settings or weights are unusable.
+    #[error("{}: {fault}", path.display())]
+    Model {
+        /// The model's file or folder.
+        path: PathBuf,
+        /// What is wrong.
+        fault: ModelFault,
+    },
+    /// A request can not be served as asked.
+    #[error(transparent)]
+    Generate(#[from] GenerateFault),
     /// A chat template could not be compiled or run.
     #[error(transparent)]
     Template(#[from] TemplateFault),

@@ -2,11 +2,13 @@
 //! generation over a small device seam. It holds no GPU code, no HTTP and no
 //! async runtime; drivers live in crates of their own and are handed in.
 
+pub mod cache;
 pub mod device;
 pub mod error;
 pub mod format;
 pub mod generate;
 pub mod kernel;
+pub mod model;
 pub mod quant;
 pub mod sample;
 pub mod tensor;

@@ -1,5 +1,24 @@
-//! Generation: what turns chosen tokens into an answer.
+//! From a prompt to tokens: engine, session, requests, results.
+//!
+//! [`Engine`] is a loaded model on a device; [`Session`] is one sequence on it with
+//! its caches and recorded graphs; [`Engine::generate`] turns a request into text.
+//! The top of the crate: may depend on everything below, and nothing depends on it.
 
+mod engine;
+mod fault;
+mod memory;
+mod request;
+mod run;
+mod select;
+mod session;
+mod stats;
 mod stop;
 
+pub use engine::{Engine, EngineOptions, LoadStage};
+pub use fault::GenerateFault;
+pub use memory::{SessionOptions, default_context, plan};
+pub use request::{Cancel, FinishReason, GenerateRequest, Generation, StreamEvent};
+pub use select::select_device;
+pub use session::{Session, WantLogits};
+pub use stats::{Fallback, GenerationStats};
 pub use stop::{Emit, StopHit, StopMatcher};

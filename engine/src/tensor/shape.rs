@@ -25,6 +25,11 @@ impl Shape {
         Some(Self { dims: all, rank: dims.len() as u8 })
     }
 
+    /// A one-dimensional shape.
+    pub fn vector(len: usize) -> Self {
+        Self { dims: [len, 1, 1, 1], rank: 1 }
+    }
+
     /// The dimensions, outermost first.
     pub fn dims(&self) -> &[usize] {
         &self.dims[..usize::from(self.rank)]

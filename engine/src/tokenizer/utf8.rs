@@ -17,8 +17,15 @@ impl Utf8Stream {
 
     /// Takes the next bytes and returns the text that is complete with them.
     pub fn push(&mut self, bytes: &[u8]) -> String {
+        let mut text = String::with_capacity(self.held.len() + bytes.len());
+        self.push_into(bytes, &mut text);
+        text
+    }
+
+    /// As [`push`](Self::push), appending to `text`: allocates nothing once `text` and
+    /// the stream have grown to what they need.
+    pub fn push_into(&mut self, bytes: &[u8], text: &mut String) {
         self.held.extend_from_slice(bytes);
-        let mut text = String::with_capacity(self.held.len());
         let mut rest = self.held.as_slice();
         loop {
             match std::str::from_utf8(rest) {
@@ -30,7 +37,7 @@ impl Utf8Stream {
                 Err(error) => {
                     let (good, bad) =
                         rest.split_at_checked(error.valid_up_to()).unwrap_or((rest, &[]));
-                    text.push_str(&String::from_utf8_lossy(good));
+                    text.push_str(std::str::from_utf8(good).unwrap_or_default());
                     rest = bad;
                     // No length: the end came inside a character that may be good.
                     let Some(len) = error.error_len() else { break };
@@ -39,8 +46,8 @@ impl Utf8Stream {
                 }
             }
         }
-        self.held = rest.to_vec();
-        text
+        let done = self.held.len() - rest.len();
+        self.held.drain(..done);
     }
 
     /// Ends the stream: a character still not complete becomes U+FFFD. The stream

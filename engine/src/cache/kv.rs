@@ -1,0 +1,105 @@
+//! Key and value cache.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::device::{Device, DeviceFault};
+use crate::error::Result;
+use crate::kernel::KvPair;
+use crate::model::{LayerKind, ModelConfig};
+use crate::tensor::{DType, Shape, Tensor};
+
+/// Storage type of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum KvType {
+    /// 32-bit floats: the reference.
+    F32,
+    /// Half precision: the default.
+    #[default]
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl KvType {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// The tensor type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+
+    /// Lower-case name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for KvType {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|t| t.name() == s);
+        found.ok_or_else(|| format!("'{s}' is not a cache type; use f32, f16 or bf16"))
+    }
+}
+
+/// Keys and values of all attention layers, in one buffer.
+pub struct KvCache {
+    layers: Vec<KvPair>,
+}
+
+impl KvCache {
+    /// Bytes for `context` tokens; `None` past what fits in a `usize`.
+    pub fn bytes(config: &ModelConfig, context: usize, kind: KvType) -> Option<usize> {
+        let a = &config.attention;
+        let row = kind.dtype().bytes_for(a.kv_heads * a.head_dim)?;
+        row.checked_mul(context)?.checked_mul(2 * config.count(LayerKind::Attention))
+    }
+
+    /// Reserves the cache.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn reserve(
+        config: &ModelConfig,
+        device: &dyn Device,
+        context: usize,
+        kind: KvType,
+    ) -> Result<Self> {
+        let too_large = DeviceFault::BadOperands { op: "kv_cache", detail: "the size overflows" };
+        let a = &config.attention;
+        let total = Self::bytes(config, context, kind).ok_or(too_large.clone())?;
+        let buffer = device.allocate(total, "KV cache")?;
+        let shape = Shape::new(&[context, a.kv_heads, a.head_dim]).ok_or(too_large)?;
+        let mut layers = Vec::new();
+        let mut offset = 0;
+        for _ in 0..config.count(LayerKind::Attention) {
+            let k = Tensor::new(&buffer, offset, kind.dtype(), shape)?;
+            let v = Tensor::new(&buffer, offset + k.bytes(), kind.dtype(), shape)?;
+            offset += k.bytes() + v.bytes();
+            layers.push(KvPair { k, v });
+        }
+        Ok(Self { layers })
+    }
+
+    /// The attention layers' caches, bottom up.
+    pub fn layers(&self) -> &[KvPair] {
+        &self.layers
+    }
+}

@@ -1,0 +1,75 @@
+//! What can be wrong with a request.
+
+/// A fault of a request; the session stays usable.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateFault {
+    /// The prompt has no tokens.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// Prompt and wanted tokens do not fit in the context.
+    #[error(
+        "context_length_exceeded: the prompt has {prompt} tokens, the context holds {context} \
+         (one must stay free); shorten it or raise --context"
+    )]
+    ContextLengthExceeded {
+        /// Tokens of the prompt (and what the session already holds).
+        prompt: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// A token id is not in the vocabulary.
+    #[error("token id {id} is not in the vocabulary of {vocab}")]
+    TokenOutOfRange {
+        /// The id.
+        id: u32,
+        /// Vocabulary size.
+        vocab: usize,
+    },
+    /// A context of this size is not possible.
+    #[error("a context of {asked} tokens is not possible: the model was made for 1 to {max}")]
+    BadContext {
+        /// Asked for.
+        asked: usize,
+        /// The model's own limit.
+        max: usize,
+    },
+    /// The prefill chunk is not a multiple of the grid.
+    #[error(
+        "a prefill chunk of {asked} tokens is not possible: use a multiple of {grid} up to {max}"
+    )]
+    BadChunk {
+        /// Asked for.
+        asked: usize,
+        /// The absolute grid in tokens.
+        grid: usize,
+        /// Largest chunk.
+        max: usize,
+    },
+    /// More rows were asked of a call than it was reserved for.
+    #[error("{asked} rows in one call, reserved for {capacity}")]
+    TooManyRows {
+        /// Asked for.
+        asked: usize,
+        /// Reserved.
+        capacity: usize,
+    },
+    /// The plan needs more memory than the device has free.
+    #[error(
+        "the model and a context of {context} tokens need {needed} bytes, {free} are free on \
+         {device}; lower --context"
+    )]
+    DoesNotFit {
+        /// Context in tokens.
+        context: usize,
+        /// Bytes planned.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+        /// Device.
+        device: String,
+    },
+    /// The request was cancelled during prefill.
+    #[error("cancelled")]
+    Cancelled,
+}

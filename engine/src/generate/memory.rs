@@ -1,0 +1,104 @@
+//! The plan of a session's memory.
+
+use super::GenerateFault;
+use crate::cache::{KvCache, KvType, RecurrentState};
+use crate::device::{DeviceInfo, MemoryKind, MemoryPlan};
+use crate::error::Result;
+use crate::model::{LayerKind, ModelConfig, StepBuffers};
+
+/// The absolute grid prefill chunks lie on, in tokens.
+pub(super) const PREFILL_GRID: usize = 64;
+/// Rows of a step call.
+pub(super) const STEP_ROWS: usize = 64;
+/// Largest prefill chunk.
+pub(super) const MAX_CHUNK: usize = 8192;
+/// Context picked when none is asked for, memory permitting.
+const DEFAULT_CONTEXT: usize = 32768;
+
+/// What a session reserves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Context in tokens.
+    pub context: usize,
+    /// Storage type of keys and values.
+    pub kv_type: KvType,
+    /// Tokens of a prefill chunk, a multiple of 64.
+    pub chunk: usize,
+    /// Rows of one call that can have logits.
+    pub logit_rows: usize,
+}
+
+impl SessionOptions {
+    /// Plain generation with this context: F16 cache, chunks of 512, logits of one row.
+    pub fn new(context: usize) -> Self {
+        Self { context, kv_type: KvType::default(), chunk: 512, logit_rows: 1 }
+    }
+
+    /// Rows the activations are reserved for.
+    pub fn rows(&self) -> usize {
+        self.chunk.max(STEP_ROWS)
+    }
+
+    /// Checks the options against a model.
+    ///
+    /// # Errors
+    /// `BadContext`, `BadChunk`, `TooManyRows`.
+    pub fn validate(&self, config: &ModelConfig) -> Result<(), GenerateFault> {
+        let max = config.context_length;
+        if self.context == 0 || self.context > max {
+            return Err(GenerateFault::BadContext { asked: self.context, max });
+        }
+        if self.chunk == 0 || !self.chunk.is_multiple_of(PREFILL_GRID) || self.chunk > MAX_CHUNK {
+            let (asked, grid, max) = (self.chunk, PREFILL_GRID, MAX_CHUNK);
+            return Err(GenerateFault::BadChunk { asked, grid, max });
+        }
+        if self.logit_rows == 0 || self.logit_rows > self.rows() {
+            let (asked, capacity) = (self.logit_rows, self.rows());
+            return Err(GenerateFault::TooManyRows { asked, capacity });
+        }
+        Ok(())
+    }
+}
+
+/// Plans weights and a session on a device.
+///
+/// # Errors
+/// Option faults; sizes that overflow.
+pub fn plan(
+    config: &ModelConfig,
+    weights: u64,
+    info: &DeviceInfo,
+    options: &SessionOptions,
+) -> Result<MemoryPlan> {
+    options.validate(config)?;
+    let mut plan = MemoryPlan::new(format!("{}:{} ({})", info.driver, info.index, info.name));
+    plan.add(MemoryKind::Weights, config.architecture, weights);
+    let kv = KvCache::bytes(config, options.context, options.kv_type).unwrap_or(usize::MAX);
+    let layers = config.count(LayerKind::Attention);
+    let detail = format!("{}, {} tokens, {layers} layers", options.kv_type, options.context);
+    plan.add(MemoryKind::KvCache, detail, kv as u64);
+    let state = RecurrentState::bytes(config).unwrap_or(usize::MAX);
+    if state > 0 {
+        let detail = format!("f32, {} layers", config.count(LayerKind::Delta));
+        plan.add(MemoryKind::State, detail, state as u64);
+    }
+    let (scratch, outputs) = StepBuffers::bytes(config, options.rows(), options.logit_rows)?;
+    plan.add(MemoryKind::Scratch, format!("{} rows", options.rows()), scratch as u64);
+    let detail = format!("logits of {} rows", options.logit_rows);
+    plan.add(MemoryKind::Outputs, detail, outputs as u64);
+    Ok(plan)
+}
+
+/// The context used when none is asked for: the model's own, at most 32,768, halved
+/// until the plan fits in nine tenths of the free memory.
+pub fn default_context(config: &ModelConfig, weights: u64, info: &DeviceInfo) -> usize {
+    let mut context = config.context_length.min(DEFAULT_CONTEXT);
+    while context > 512 {
+        let planned = plan(config, weights, info, &SessionOptions::new(context));
+        if planned.is_ok_and(|p| p.total() <= info.memory_free / 10 * 9) {
+            break;
+        }
+        context /= 2;
+    }
+    context
+}

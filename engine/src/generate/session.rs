@@ -1,0 +1,317 @@
+//! One sequence on a loaded model.
+
+use std::sync::Arc;
+
+use super::memory::{PREFILL_GRID, STEP_ROWS, SessionOptions};
+use super::{Cancel, Engine, GenerateFault};
+use crate::cache::{KvCache, RecurrentState};
+use crate::device::{DeviceFault, Graph, Kernel, MemoryPlan, Stream};
+use crate::error::Result;
+use crate::kernel::{Control, Regime};
+use crate::model::{GraphBuilder, StepBuffers};
+use crate::tensor::Tensor;
+
+/// Which rows of a call get logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantLogits {
+    /// None: only state is wanted.
+    None,
+    /// The last row.
+    Last,
+    /// Every row (at most `logit_rows` of the options).
+    All,
+}
+
+/// A sequence: its caches, its activations and its recorded graphs.
+///
+/// `committed` tokens have final state. Nothing is reserved after creation.
+pub struct Session {
+    engine: Arc<Engine>,
+    options: SessionOptions,
+    plan: MemoryPlan,
+    stream: Box<dyn Stream>,
+    kv: KvCache,
+    recurrent: RecurrentState,
+    buffers: StepBuffers,
+    step_graph: Arc<dyn Graph>,
+    prefill_graph: Arc<dyn Graph>,
+    committed: usize,
+    logit_count: usize,
+    logits: Vec<f32>,
+    argmax: Vec<i32>,
+    words: Vec<i32>,
+}
+
+impl Session {
+    /// Reserves everything and records the graphs.
+    pub(super) fn new(engine: Arc<Engine>, options: SessionOptions) -> Result<Self> {
+        let plan = engine.plan(&options)?;
+        let device = &engine.device;
+        let config = engine.config();
+        let kv = KvCache::reserve(config, &**device, options.context, options.kv_type)?;
+        let recurrent = RecurrentState::reserve(config, &**device)?;
+        let buffers = StepBuffers::reserve(config, &**device, options.rows(), options.logit_rows)?;
+        let builder = GraphBuilder {
+            config,
+            weights: &engine.weights,
+            buffers: &buffers,
+            kv: &kv,
+            recurrent: &recurrent,
+        };
+        let record = |regime| -> Result<Arc<dyn Graph>> {
+            let ops = builder.build(regime)?;
+            let kernels: Result<Vec<Arc<dyn Kernel>>> =
+                ops.iter().map(|t| device.prepare(&t.op)).collect();
+            device.record(&kernels?)
+        };
+        let (step_graph, prefill_graph) = (record(Regime::Step)?, record(Regime::Prefill)?);
+        let stream = device.stream()?;
+        let logits = vec![0.0; options.logit_rows * config.vocab];
+        let mut session = Self {
+            options,
+            plan,
+            stream,
+            kv,
+            recurrent,
+            buffers,
+            step_graph,
+            prefill_graph,
+            committed: 0,
+            logit_count: 0,
+            logits,
+            argmax: vec![0; options.logit_rows],
+            words: Vec::with_capacity(options.rows()),
+            engine,
+        };
+        session.reset()?;
+        Ok(session)
+    }
+
+    /// Forgets everything: an empty sequence.
+    pub fn reset(&mut self) -> Result<()> {
+        self.recurrent.clear(&mut *self.stream)?;
+        self.committed = 0;
+        self.logit_count = 0;
+        Ok(())
+    }
+
+    /// Tokens with final state.
+    pub fn committed(&self) -> usize {
+        self.committed
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// What was reserved.
+    pub fn plan(&self) -> &MemoryPlan {
+        &self.plan
+    }
+
+    /// The engine it runs on.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Tokens of the next prefill call: up to the next grid line when the sequence is
+    /// not on one, else whole chunks, so that a token's chunk never depends on how the
+    /// prompt was handed over.
+    fn next_chunk(&self, remaining: usize, limit: usize) -> (usize, Regime) {
+        let off_grid = self.committed % PREFILL_GRID;
+        if off_grid != 0 {
+            return (remaining.min(PREFILL_GRID - off_grid).min(limit), Regime::Step);
+        }
+        (remaining.min(limit), Regime::Prefill)
+    }
+
+    /// Runs `tokens` after the committed ones and commits them. `each` sees, after
+    /// every chunk, the session (for its logits) and how many tokens are done.
+    ///
+    /// # Errors
+    /// `ContextLengthExceeded` and `TokenOutOfRange` before anything runs;
+    /// `Cancelled` between chunks.
+    pub fn prefill(
+        &mut self,
+        tokens: &[u32],
+        want: WantLogits,
+        cancel: &Cancel,
+        each: &mut dyn FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        self.check(tokens)?;
+        let limit = match want {
+            WantLogits::All => self.options.chunk.min(self.options.logit_rows),
+            _ => self.options.chunk,
+        };
+        let mut done = 0;
+        while done < tokens.len() {
+            if cancel.is_cancelled() {
+                return Err(GenerateFault::Cancelled.into());
+            }
+            let (count, regime) = self.next_chunk(tokens.len() - done, limit);
+            let last = done + count == tokens.len();
+            let want = match want {
+                WantLogits::Last if !last => WantLogits::None,
+                other => other,
+            };
+            self.run(&tokens[done..done + count], regime, want)?;
+            done += count;
+            each(self, done)?;
+        }
+        Ok(())
+    }
+
+    /// Runs up to 64 tokens as one step and commits them all.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill), and `TooManyRows`.
+    pub fn step(&mut self, tokens: &[u32], want: WantLogits) -> Result<()> {
+        if tokens.len() > STEP_ROWS {
+            let (asked, capacity) = (tokens.len(), STEP_ROWS);
+            return Err(GenerateFault::TooManyRows { asked, capacity }.into());
+        }
+        self.check(tokens)?;
+        self.run(tokens, Regime::Step, want)
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<(), GenerateFault> {
+        if tokens.is_empty() {
+            return Err(GenerateFault::EmptyPrompt);
+        }
+        let total = self.committed.saturating_add(tokens.len());
+        if total > self.options.context {
+            let context = self.options.context;
+            return Err(GenerateFault::ContextLengthExceeded { prompt: total, context });
+        }
+        let vocab = self.engine.config().vocab;
+        match tokens.iter().find(|&&id| id as usize >= vocab) {
+            Some(&id) => Err(GenerateFault::TokenOutOfRange { id, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the inputs of a call: tokens, positions, control block.
+    fn write_inputs(&mut self, tokens: &[u32], want: WantLogits) -> Result<usize> {
+        let rows = tokens.len();
+        let (first, count) = match want {
+            WantLogits::None => (0, 0),
+            WantLogits::Last => (rows - 1, 1),
+            WantLogits::All => (0, rows),
+        };
+        if count > self.options.logit_rows || rows > self.options.rows() {
+            let capacity = self.options.logit_rows;
+            return Err(GenerateFault::TooManyRows { asked: rows, capacity }.into());
+        }
+        self.words.clear();
+        self.words.extend(tokens.iter().map(|&t| t as i32));
+        write(&mut *self.stream, &self.buffers.tokens, &self.words)?;
+        self.words.clear();
+        self.words.extend((self.committed..self.committed + rows).map(|p| p as i32));
+        write(&mut *self.stream, &self.buffers.positions, &self.words)?;
+        let mut control = [0; Control::WORDS];
+        control[Control::ROWS] = rows as i32;
+        control[Control::COMMITTED] = self.committed as i32;
+        control[Control::LOGIT_FIRST] = first as i32;
+        control[Control::LOGIT_ROWS] = count as i32;
+        write(&mut *self.stream, &self.buffers.control.0, &control)?;
+        Ok(count)
+    }
+
+    fn run(&mut self, tokens: &[u32], regime: Regime, want: WantLogits) -> Result<()> {
+        let count = self.write_inputs(tokens, want)?;
+        let graph = match regime {
+            Regime::Step => &self.step_graph,
+            Regime::Prefill => &self.prefill_graph,
+        };
+        self.stream.launch_graph(&**graph)?;
+        self.finish(tokens.len(), count)
+    }
+
+    /// Reads the small results back and commits the rows.
+    fn finish(&mut self, rows: usize, count: usize) -> Result<()> {
+        self.logit_count = count;
+        let argmax = &mut self.argmax[..count];
+        read(&mut *self.stream, &self.buffers.head.top_ids, bytemuck::cast_slice_mut(argmax))?;
+        self.committed += rows;
+        match self.argmax[..count].iter().position(|&id| id < 0) {
+            Some(row) => Err(DeviceFault::NonFinite { op: "lm_head", row }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Rows of the last call that have logits.
+    pub fn logit_rows(&self) -> usize {
+        self.logit_count
+    }
+
+    /// The most likely token after a row of the last call, ties to the lowest id.
+    pub fn argmax(&self, row: usize) -> Option<u32> {
+        self.argmax[..self.logit_count].get(row).map(|&id| id as u32)
+    }
+
+    /// Logits of all rows that have them, `[rows, vocab]`, copied from the device.
+    pub fn read_logits(&mut self) -> Result<&[f32]> {
+        let len = self.logit_count * self.engine.config().vocab;
+        let logits = &mut self.logits[..len];
+        read(&mut *self.stream, &self.buffers.head.logits, bytemuck::cast_slice_mut(logits))?;
+        Ok(&self.logits[..len])
+    }
+
+    /// Runs a call operation by operation and shows the hidden states of the last
+    /// row: after the embedding (0), after each layer, after the final norm. Slow: for
+    /// checks.
+    pub fn step_traced(
+        &mut self,
+        tokens: &[u32],
+        see: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        self.check(tokens)?;
+        let count = self.write_inputs(tokens, WantLogits::Last)?;
+        let builder = GraphBuilder {
+            config: self.engine.config(),
+            weights: &self.engine.weights,
+            buffers: &self.buffers,
+            kv: &self.kv,
+            recurrent: &self.recurrent,
+        };
+        let width = self.engine.config().hidden;
+        let mut values = vec![0f32; width];
+        for traced in builder.build(Regime::Step)? {
+            let kernel = self.engine.device.prepare(&traced.op)?;
+            self.stream.launch(&*kernel)?;
+            if let Some(hidden) = traced.hidden {
+                let row = if hidden.compact { 0 } else { tokens.len() - 1 };
+                let offset = hidden.tensor.offset() + row * width * 4;
+                let bytes = bytemuck::cast_slice_mut(&mut values);
+                self.stream.read(hidden.tensor.buffer(), offset, bytes)?;
+                see(hidden.index, &values);
+            }
+        }
+        self.finish(tokens.len(), count)
+    }
+
+    /// A copy of the recurrent state of every delta layer, for checks.
+    pub fn read_state(&mut self) -> Result<Vec<f32>> {
+        let mut out = Vec::new();
+        for layer in self.recurrent.layers() {
+            for tensor in [&layer.conv, &layer.state] {
+                let start = out.len();
+                out.resize(start + tensor.shape().elements(), 0.0);
+                read(&mut *self.stream, tensor, bytemuck::cast_slice_mut(&mut out[start..]))?;
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn write(stream: &mut dyn Stream, tensor: &Tensor, words: &[i32]) -> Result<()> {
+    stream.write(tensor.buffer(), tensor.offset(), bytemuck::cast_slice(words))
+}
+
+fn read(stream: &mut dyn Stream, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return stream.synchronize();
+    }
+    stream.read(tensor.buffer(), tensor.offset(), bytes)
+}

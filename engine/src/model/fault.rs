@@ -1,0 +1,75 @@
+//! What can keep a model from being built.
+
+use crate::device::DeviceFault;
+use crate::tensor::{DType, Shape};
+
+/// A fault of a model's configuration or weights. The file is named by
+/// [`Error::Model`](crate::Error::Model).
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelFault {
+    /// No graph builder for this architecture.
+    #[error("unknown architecture '{found}'; this build runs: {known}")]
+    UnknownArchitecture {
+        /// As the file names it.
+        found: String,
+        /// What there is.
+        known: String,
+    },
+    /// The folder has no `config.json`.
+    #[error("no config.json beside the weights")]
+    MissingConfig,
+    /// A needed setting is absent.
+    #[error("setting '{0}' is missing")]
+    MissingSetting(String),
+    /// A setting has a value no model can have, or one this build does not handle.
+    #[error("setting '{key}' is {value}: {rule}")]
+    BadSetting {
+        /// Key.
+        key: String,
+        /// Value found.
+        value: String,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// A needed tensor is absent.
+    #[error("tensor '{0}' is missing")]
+    MissingTensor(String),
+    /// A tensor has another shape than the settings ask for.
+    #[error("tensor '{tensor}' is {found}, expected {expected}")]
+    WrongShape {
+        /// Tensor name.
+        tensor: String,
+        /// Shape in the file.
+        found: Shape,
+        /// Shape wanted.
+        expected: Shape,
+    },
+    /// A small tensor (norm, bias) has a type that does not decode to floats.
+    #[error("tensor '{tensor}' has type {dtype}, which is not one of numbers")]
+    NotNumeric {
+        /// Tensor name.
+        tensor: String,
+        /// Its type.
+        dtype: DType,
+    },
+    /// A small tensor holds a NaN or an infinity.
+    #[error("tensor '{0}' holds a value that is not finite")]
+    NotFinite(String),
+    /// The device can not use a weight as it is stored.
+    #[error("tensor '{tensor}': {fault}")]
+    WeightRefused {
+        /// Tensor name.
+        tensor: String,
+        /// The device's reason.
+        fault: DeviceFault,
+    },
+    /// Tokenizer and embedding table disagree.
+    #[error("the tokenizer has {tokenizer} tokens, the embedding table {table} rows")]
+    VocabMismatch {
+        /// Tokens in the vocabulary.
+        tokenizer: usize,
+        /// Rows of the table.
+        table: usize,
+    },
+}

@@ -1,0 +1,27 @@
+//! Models: settings, weights, and the graphs built from the shared operations.
+//!
+//! An architecture is one file that says how its settings are read (from GGUF
+//! metadata and from a Hugging Face `config.json`) and how its tensors are named;
+//! it is entered in [`registry`]. Depends on `format`, `kernel`, `device`, `cache`;
+//! knows no driver.
+
+mod buffers;
+mod config;
+mod fault;
+mod graph;
+mod load;
+mod provider;
+mod qwen3;
+mod qwen35;
+mod registry;
+mod settings;
+mod weights;
+
+pub use buffers::StepBuffers;
+pub use config::{AttentionConfig, DeltaConfig, LayerKind, ModelConfig};
+pub use fault::ModelFault;
+pub use graph::{GraphBuilder, Hidden, TracedOp};
+pub use load::ModelFile;
+pub use provider::{Change, Provider, TensorNaming};
+pub use registry::{Architecture, known_architectures};
+pub use weights::{LayerWeights, LoadedWeights, Mixer, WeightPlan};
