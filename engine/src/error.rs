@@ -46,7 +46,7 @@ pub enum Error {
         /// The model's file or folder.
         path: PathBuf,
         /// What is wrong.
-        fault: ModelFault,
+        fault: Box<ModelFault>,
     },
     /// A request can not be served as asked.
     #[error(transparent)]
@@ -66,6 +66,11 @@ impl Error {
     /// Ties a system error to the file it happened on.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io { path: path.as_ref().to_path_buf(), source }
+    }
+
+    /// Ties a model fault to the file it was found in.
+    pub fn model(path: impl AsRef<Path>, fault: ModelFault) -> Self {
+        Self::Model { path: path.as_ref().to_path_buf(), fault: Box::new(fault) }
     }
 
     /// Ties a format fault to the file it was found in.

@@ -85,7 +85,7 @@ fn model_fault(result: Result<(), Error>) -> ModelFault {
     match result {
         Err(Error::Model { path, fault }) => {
             assert!(path.to_string_lossy().contains("changed.gguf"));
-            fault
+            *fault
         }
         Err(other) => panic!("expected a model fault, got {other}"),
         Ok(()) => panic!("expected a fault, the model loaded"),

@@ -29,7 +29,7 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// Plain generation with this context: F16 cache, chunks of 512, logits of one row.
+    /// Plain generation with this context: F32 cache, chunks of 512, logits of one row.
     pub fn new(context: usize) -> Self {
         Self { context, kv_type: KvType::default(), chunk: 512, logit_rows: 1 }
     }

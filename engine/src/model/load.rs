@@ -43,7 +43,7 @@ impl ModelFile {
 
     fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Self> {
         let file = GgufFile::open(path, options)?;
-        let fault = |fault| Error::Model { path: path.to_path_buf(), fault };
+        let fault = |fault| Error::model(path, fault);
         let key = "general.architecture";
         let name = file.metadata().str(key)?;
         let name = name.ok_or_else(|| fault(ModelFault::MissingSetting(key.to_owned())))?;
@@ -59,7 +59,7 @@ impl ModelFile {
 
     fn open_safetensors(path: &Path, options: &OpenOptions) -> Result<Self> {
         let model = SafetensorsModel::open(path, options)?;
-        let fault = |fault| Error::Model { path: path.to_path_buf(), fault };
+        let fault = |fault| Error::model(path, fault);
         let settings = model.config().ok_or_else(|| fault(ModelFault::MissingConfig))?;
         let key = "model_type";
         let name = settings.get(key).and_then(Value::as_str);

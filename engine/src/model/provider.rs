@@ -78,7 +78,7 @@ impl Provider {
 
     /// Wraps a fault with this file's path.
     pub fn fault(&self, fault: ModelFault) -> Error {
-        Error::Model { path: self.path().to_path_buf(), fault }
+        Error::model(self.path(), fault)
     }
 
     /// Whether the file has the tensor.

@@ -23,7 +23,7 @@ impl<'a> GgufSettings<'a> {
     }
 
     pub(super) fn fault(&self, fault: ModelFault) -> Error {
-        Error::Model { path: self.file.path().to_path_buf(), fault }
+        Error::model(self.file.path(), fault)
     }
 
     fn missing(&self, key: &str) -> Error {
@@ -84,12 +84,11 @@ impl HfSettings<'_> {
 
     /// Rotary base: in `rope_parameters` (new configs) or at top level.
     pub(super) fn rope_theta(&self) -> Result<f64, ModelFault> {
-        if let Some(theta) = self.object("rope_parameters").map(|r| r.float_or_none("rope_theta")) {
-            if let Some(theta) = theta? {
-                return Ok(theta);
-            }
+        let nested = self.object("rope_parameters");
+        match nested.map(|r| r.float_or_none("rope_theta")).transpose()?.flatten() {
+            Some(theta) => Ok(theta),
+            None => self.float("rope_theta"),
         }
-        self.float("rope_theta")
     }
 
     fn bad(key: &str, value: &Value, rule: &'static str) -> ModelFault {

@@ -4,6 +4,9 @@
 //! always checked. `golden/nano.json` belongs to the BF16 files, which are too big
 //! to ship: its tests run when `FORETOKEN_TEST_DATA` names a folder that has them.
 
+// Skips and the largest differences are said.
+#![allow(clippy::print_stderr)]
+
 mod check;
 mod convert;
 mod data;

@@ -9,12 +9,13 @@ use foretoken::tokenizer::Special;
 use super::check::all_logprobs;
 use super::data::{engine, test_data};
 
-/// As llama-perplexity: chunks of `context`, the second half of each scored.
+/// As llama-perplexity: special tokens are not recognised, chunks of `context`, the
+/// second half of each scored.
 fn perplexity(model: &Path, text: &Path) -> f64 {
     let context = 512;
     let engine = engine(model, Activations::Fast);
     let text = std::fs::read_to_string(text).unwrap();
-    let tokens = engine.tokenizer().encode(&text, Special::Parse);
+    let tokens = engine.tokenizer().encode(&text, Special::Ignore);
     let (mut sum, mut count) = (0.0, 0usize);
     for chunk in tokens.chunks_exact(context) {
         let rows = all_logprobs(&engine, chunk, SessionOptions::new(context));

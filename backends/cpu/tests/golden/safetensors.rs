@@ -66,6 +66,7 @@ fn through_checkpoint(gguf: &Path, golden: &Path, bounds: Bounds) {
     let tensors = read_gguf(gguf);
     let hf = to_hf(&tensors, HEADS);
     write_checkpoint(dir.path(), &hf, &config(), &tokenizer(gguf));
+    // The checkpoint is in F32, so the fast path is the f32 one.
     let engine = engine(dir.path(), Activations::Fast);
     let golden = read_json(golden);
     for prompt in golden["prompts"].as_array().unwrap() {
