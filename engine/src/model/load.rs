@@ -42,7 +42,15 @@ impl ModelFile {
     }
 
     fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Self> {
-        let file = GgufFile::open(path, options)?;
+        Self::from_gguf(GgufFile::open(path, options)?)
+    }
+
+    /// As [`open`](Self::open), from a GGUF file that is open already, perhaps in memory.
+    ///
+    /// # Errors
+    /// Model and tokenizer faults, each naming the file.
+    pub fn from_gguf(file: GgufFile) -> Result<Self> {
+        let path = &file.path().to_path_buf();
         let fault = |fault| Error::model(path, fault);
         let key = "general.architecture";
         let name = file.metadata().str(key)?;
