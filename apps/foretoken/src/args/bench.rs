@@ -1,0 +1,78 @@
+//! Flags of `bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use foretoken::cache::KvType;
+use foretoken::device::DeviceSpec;
+
+use super::common::{ActivationsArg, chunk, kv_type, positive, thread_count};
+
+const AFTER_HELP: &str = "\
+Lists are separated by commas: -p 128,512. Each row is one test: ppN runs a
+prompt of N tokens, tgN generates N tokens one after another as `generate` does.
+Rates are tokens per second, the median of the repetitions.";
+
+/// Measure speed.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct BenchArgs {
+    /// Models to measure; may be repeated
+    #[arg(short, long, value_name = "MODEL")]
+    pub(crate) model: Vec<PathBuf>,
+    /// Prompt lengths; 0 for none
+    #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_value = "512")]
+    pub(crate) n_prompt: Vec<usize>,
+    /// Numbers of tokens to generate; 0 for none
+    #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_value = "128")]
+    pub(crate) n_gen: Vec<usize>,
+    /// Tokens already in the context when the test starts
+    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    pub(crate) n_depth: Vec<usize>,
+    /// Repetitions of each test, after one that does not count
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    pub(crate) repetitions: usize,
+    /// CPU threads [default: one for each core]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = thread_count)]
+    pub(crate) threads: Vec<usize>,
+    /// Device to run on: auto, or one that `foretoken devices` lists
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceSpec,
+    /// Activations into quantised weights
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::Fast)]
+    pub(crate) activations: ActivationsArg,
+    /// Storage type of the KV cache
+    #[arg(long, visible_alias = "kv-type", value_name = "TYPE", default_value = KvType::default().name())]
+    #[arg(value_parser = kv_type())]
+    pub(crate) cache_type: KvType,
+    /// Prompt tokens of one pass, a multiple of 64
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = chunk)]
+    pub(crate) chunk: usize,
+    /// Read the model into memory instead of mapping its file
+    #[arg(long)]
+    pub(crate) no_mmap: bool,
+    /// Format of the results
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
+    output: Format,
+    /// One JSON object a row, as --output json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl BenchArgs {
+    /// Format of the results.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+}
+
+/// Formats of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    // A Markdown table.
+    Md,
+    // One JSON object a row.
+    Json,
+    // Comma-separated values.
+    Csv,
+}

@@ -1,0 +1,37 @@
+//! The model's chat template around a user's message.
+
+use anyhow::{Context, Result, bail};
+use foretoken::model::ModelFile;
+use foretoken::tokenizer::{ChatMessage, ChatTemplate, RenderOptions, Special};
+
+/// The ids of a conversation of one question, up to where the answer begins.
+///
+/// # Errors
+/// A model without a template, or a template that fails.
+pub(crate) fn ids(file: &ModelFile, system: Option<&str>, user: &str) -> Result<Vec<u32>> {
+    let path = || file.provider.path().display().to_string();
+    let Some(source) = &file.chat_template else {
+        bail!("{}: the model has no chat template; leave out --chat", path());
+    };
+    let text = render(file, source, system, user).with_context(path)?;
+    // No start token is added: templates write their own.
+    Ok(file.tokenizer.encode(&text, Special::Parse))
+}
+
+fn render(
+    file: &ModelFile,
+    source: &str,
+    system: Option<&str>,
+    user: &str,
+) -> foretoken::Result<String> {
+    let text_of = |id: Option<u32>| {
+        let bytes = file.tokenizer.token_bytes(id?)?;
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    };
+    let (bos, eos) = (text_of(file.tokenizer.bos()), text_of(file.tokenizer.eos()));
+    let template = ChatTemplate::new(source, bos.as_deref(), eos.as_deref())?;
+    let system = system.map(|text| ChatMessage::new("system", text));
+    let messages: Vec<_> = system.into_iter().chain([ChatMessage::new("user", user)]).collect();
+    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    template.render(&messages, &options)
+}

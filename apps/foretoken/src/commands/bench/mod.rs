@@ -1,0 +1,100 @@
+//! `bench`: speed of prompt processing and generation, as users get it.
+//!
+//! Every repetition goes through a session as `generate` does: prefill in chunks, then
+//! one step a token with its choice read back. The median counts; the spread is shown.
+
+mod measure;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use foretoken::format::OpenOptions;
+use foretoken::generate::{Engine, EngineOptions, LoadStage, SessionOptions};
+
+use self::measure::{Test, measure};
+use self::report::{Conditions, Results, Row};
+use crate::args::BenchArgs;
+use crate::drivers::{self, DriverOptions};
+use crate::failure::usage;
+use crate::load::open_model;
+use crate::ui::Ui;
+
+/// Runs the command.
+pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
+    let tests = tests(args);
+    if tests.is_empty() {
+        return Err(usage("nothing to measure: give -p or -n a length above 0"));
+    }
+    let models: Vec<Option<&Path>> = match args.model.as_slice() {
+        [] => vec![None],
+        models => models.iter().map(|m| Some(m.as_path())).collect(),
+    };
+    let threads: Vec<Option<usize>> = match args.threads.as_slice() {
+        [] => vec![None],
+        threads => threads.iter().copied().map(Some).collect(),
+    };
+    let mut results = Results::new(args.format());
+    let mut bar = ui.progress("measuring");
+    let total = models.len() * threads.len() * tests.len();
+    let mut done = 0;
+    for model in models {
+        for &threads in &threads {
+            let engine = load(model, threads, args, ui)?;
+            for &test in &tests {
+                results.add(row(&engine, model, test, args)?)?;
+                done += 1;
+                bar.set(done, total);
+            }
+        }
+    }
+    results.finish()
+}
+
+/// Every combination of depth and length, prompts first.
+fn tests(args: &BenchArgs) -> Vec<Test> {
+    let mut tests = Vec::new();
+    for &depth in &args.n_depth {
+        let prompts = args.n_prompt.iter().filter(|&&n| n > 0);
+        tests.extend(prompts.map(|&tokens| Test { prompt: true, tokens, depth }));
+        let answers = args.n_gen.iter().filter(|&&n| n > 0);
+        tests.extend(answers.map(|&tokens| Test { prompt: false, tokens, depth }));
+    }
+    tests
+}
+
+fn load(
+    model: Option<&Path>,
+    threads: Option<usize>,
+    args: &BenchArgs,
+    ui: &Ui,
+) -> Result<Arc<Engine>> {
+    let open = OpenOptions { mmap: !args.no_mmap };
+    let file = open_model(model, &open)?;
+    let device = drivers::open(&args.device, DriverOptions { threads })?;
+    let options = EngineOptions { open, activations: args.activations.into() };
+    let mut bar = ui.progress("loading");
+    Ok(Engine::from_file(file, device, &options, None, &mut |stage| match stage {
+        LoadStage::Planned(plan) => ui.detail(plan),
+        LoadStage::Weights { done, total } => bar.set(done, total),
+    })?)
+}
+
+fn row(engine: &Arc<Engine>, model: Option<&Path>, test: Test, args: &BenchArgs) -> Result<Row> {
+    let mut options = SessionOptions::new(test.context());
+    options.kv_type = args.cache_type;
+    options.chunk = args.chunk;
+    let mut session = engine.session(options)?;
+    let rates = measure(&mut session, test, args.repetitions)?;
+    let info = engine.device_info();
+    let conditions = Conditions::new(&info, options, test.depth, args.activations.name());
+    Ok(Row::new(test.name(), model_name(engine, model), &info, &rates, conditions))
+}
+
+/// The file's name tells quantisations apart, which a model's own name does not.
+fn model_name(engine: &Engine, model: Option<&Path>) -> String {
+    let default = PathBuf::from(crate::models::DEFAULT);
+    let stem = model.unwrap_or(&default).file_stem();
+    stem.map_or_else(|| engine.name().to_owned(), |s| s.to_string_lossy().into_owned())
+}

@@ -1,0 +1,236 @@
+//! Results of `bench` as Markdown, JSON or CSV.
+
+use std::io::Write;
+
+use anyhow::Result;
+use foretoken::device::DeviceInfo;
+use foretoken::generate::SessionOptions;
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::output::{Align, Table, stdout, write_json};
+
+/// One test's result. Rates are tokens per second.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    test: String,
+    model: String,
+    device: String,
+    driver: &'static str,
+    median: f64,
+    spread: Spread,
+    /// Repetitions.
+    n: usize,
+    unit: &'static str,
+    samples: Vec<f64>,
+    conditions: Conditions,
+}
+
+/// How far the repetitions lie apart.
+#[derive(Debug, Serialize)]
+struct Spread {
+    min: f64,
+    max: f64,
+    stddev: f64,
+}
+
+/// What the result depends on besides model and device.
+#[derive(Debug, Serialize)]
+pub(super) struct Conditions {
+    threads: u32,
+    context: usize,
+    depth: usize,
+    kv_type: &'static str,
+    activations: &'static str,
+    chunk: usize,
+    build: String,
+    cpu: String,
+    arch: String,
+    features: Vec<String>,
+}
+
+impl Conditions {
+    /// Those of a session on a device.
+    pub(super) fn new(
+        info: &DeviceInfo,
+        options: SessionOptions,
+        depth: usize,
+        activations: &'static str,
+    ) -> Self {
+        let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+        Self {
+            threads: info.units,
+            context: options.context,
+            depth,
+            kv_type: options.kv_type.name(),
+            activations,
+            chunk: options.chunk,
+            build: format!("{} {profile}", env!("CARGO_PKG_VERSION")),
+            cpu: info.name.clone(),
+            arch: info.arch.clone(),
+            features: info.features.clone(),
+        }
+    }
+}
+
+impl Row {
+    /// A result from the rates of all repetitions.
+    pub(super) fn new(
+        test: String,
+        model: String,
+        info: &DeviceInfo,
+        rates: &[f64],
+        conditions: Conditions,
+    ) -> Self {
+        let mut sorted = rates.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let ends = (sorted.first().copied(), sorted.last().copied());
+        Self {
+            test,
+            model,
+            device: format!("{}:{}", info.driver, info.index),
+            driver: info.driver,
+            median: median(&sorted),
+            spread: Spread {
+                min: ends.0.unwrap_or(f64::NAN),
+                max: ends.1.unwrap_or(f64::NAN),
+                stddev: stddev(&sorted),
+            },
+            n: rates.len(),
+            unit: "tok/s",
+            samples: rates.to_vec(),
+            conditions,
+        }
+    }
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    let at = |i: usize| sorted.get(i).copied().unwrap_or(f64::NAN);
+    if sorted.len().is_multiple_of(2) {
+        f64::midpoint(at(middle.saturating_sub(1)), at(middle))
+    } else {
+        at(middle)
+    }
+}
+
+/// Sample standard deviation; 0 for a single value.
+fn stddev(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (squares / (n - 1.0).max(1.0)).sqrt()
+}
+
+/// Rows on their way out: JSON and CSV at once, Markdown when all are known.
+pub(super) struct Results {
+    format: Format,
+    table: Table,
+    header_due: bool,
+}
+
+impl Results {
+    /// No rows yet.
+    pub(super) fn new(format: Format) -> Self {
+        let table = Table::new(&[
+            ("model", Align::Left),
+            ("device", Align::Left),
+            ("threads", Align::Right),
+            ("test", Align::Left),
+            ("tok/s", Align::Right),
+            ("min..max", Align::Right),
+        ]);
+        Self { format, table, header_due: true }
+    }
+
+    /// Takes a row.
+    ///
+    /// # Errors
+    /// When stdout can not be written.
+    pub(super) fn add(&mut self, row: Row) -> Result<()> {
+        let mut out = stdout();
+        match self.format {
+            Format::Json => write_json(&mut out, &row)?,
+            Format::Csv => {
+                if std::mem::take(&mut self.header_due) {
+                    writeln!(out, "{CSV_HEADER}")?;
+                }
+                writeln!(out, "{}", csv(&row))?;
+            }
+            Format::Md => {
+                let rate = format!("{:.1} ± {:.1}", row.median, row.spread.stddev);
+                let range = format!("{:.1}..{:.1}", row.spread.min, row.spread.max);
+                let threads = row.conditions.threads.to_string();
+                self.table.row([row.model, row.device, threads, row.test, rate, range]);
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Writes what is still to be written.
+    ///
+    /// # Errors
+    /// When stdout can not be written.
+    pub(super) fn finish(self) -> Result<()> {
+        let mut out = stdout();
+        if self.format == Format::Md {
+            self.table.write_markdown(&mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+const CSV_HEADER: &str = "test,model,device,driver,median,min,max,stddev,n,threads,context,depth,\
+                          kv_type,activations,chunk,build,cpu";
+
+fn csv(row: &Row) -> String {
+    let c = &row.conditions;
+    let fields = [
+        row.test.clone(),
+        row.model.clone(),
+        row.device.clone(),
+        row.driver.to_owned(),
+        format!("{:.3}", row.median),
+        format!("{:.3}", row.spread.min),
+        format!("{:.3}", row.spread.max),
+        format!("{:.3}", row.spread.stddev),
+        row.n.to_string(),
+        c.threads.to_string(),
+        c.context.to_string(),
+        c.depth.to_string(),
+        c.kv_type.to_owned(),
+        c.activations.to_owned(),
+        c.chunk.to_string(),
+        c.build.clone(),
+        c.cpu.clone(),
+    ];
+    fields.iter().map(|f| quote(f)).collect::<Vec<_>>().join(",")
+}
+
+/// Quotes a field that needs it (RFC 4180).
+fn quote(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_of_small_samples() {
+        assert_eq!(median(&[1.0, 2.0, 10.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 10.0]), 3.0);
+        assert_eq!(stddev(&[5.0]), 0.0);
+        assert!((stddev(&[1.0, 2.0, 3.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn csv_fields_are_quoted_when_needed() {
+        assert_eq!(quote("a b"), "a b");
+        assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}

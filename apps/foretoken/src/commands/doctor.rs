@@ -1,0 +1,151 @@
+//! `doctor`: what this build can do, what this machine has, and what is missing.
+
+use std::io::Write;
+
+use anyhow::Result;
+use foretoken::device::{DeviceInfo, Driver};
+use serde::Serialize;
+
+use super::devices::DeviceReport;
+use crate::drivers::{DriverOptions, Gpu, cuda, drivers, hip};
+use crate::output::{print_json, size, stdout};
+
+/// The whole report, as JSON.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    profile: &'static str,
+    os: &'static str,
+    cpu: Cpu,
+    cuda: GpuReport,
+    hip: GpuReport,
+}
+
+/// The CPU driver and its machine.
+#[derive(Debug, Default, Serialize)]
+struct Cpu {
+    name: String,
+    arch: String,
+    threads: u32,
+    features: Vec<String>,
+    memory_total: u64,
+    memory_free: u64,
+    problems: Vec<String>,
+}
+
+/// A GPU driver: whether it is in this build, and what it found.
+#[derive(Debug, Serialize)]
+struct GpuReport {
+    built: bool,
+    /// Version of the vendor's driver.
+    driver: Option<String>,
+    /// Architectures this build has kernels for.
+    architectures: &'static [&'static str],
+    devices: Vec<DeviceReport>,
+    problems: Vec<String>,
+}
+
+impl Cpu {
+    fn new(driver: Option<&dyn Driver>) -> Self {
+        let Some(driver) = driver else { return Self::default() };
+        let (devices, problems) = found(driver);
+        let Some(info) = devices.into_iter().next() else {
+            return Self { problems, ..Self::default() };
+        };
+        Self {
+            name: info.name,
+            arch: info.arch,
+            threads: info.units,
+            features: info.features,
+            memory_total: info.memory_total,
+            memory_free: info.memory_free,
+            problems,
+        }
+    }
+}
+
+impl GpuReport {
+    fn new(name: &str, gpu: Option<Gpu>) -> Self {
+        let Some(gpu) = gpu else {
+            return Self {
+                built: false,
+                driver: None,
+                architectures: &[],
+                devices: Vec::new(),
+                problems: vec![format!("not in this build; build with --features {name}")],
+            };
+        };
+        let (devices, problems) = found(&*gpu.driver);
+        let devices = devices.into_iter().map(|info| {
+            let score = gpu.driver.score(&info);
+            DeviceReport::new(info, score)
+        });
+        Self {
+            built: true,
+            driver: (gpu.version)(),
+            architectures: gpu.architectures,
+            devices: devices.collect(),
+            problems,
+        }
+    }
+}
+
+/// A driver's devices; that it could not list them is one more problem.
+fn found(driver: &dyn Driver) -> (Vec<DeviceInfo>, Vec<String>) {
+    let mut problems = driver.problems();
+    let devices = driver.devices().unwrap_or_else(|error| {
+        problems.push(error.to_string());
+        Vec::new()
+    });
+    (devices, problems)
+}
+
+fn report() -> Report {
+    let drivers = drivers(DriverOptions::default());
+    let cpu = drivers.iter().find(|d| d.name() == "cpu");
+    Report {
+        version: env!("CARGO_PKG_VERSION"),
+        profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+        os: std::env::consts::OS,
+        cpu: Cpu::new(cpu.map(|d| &**d)),
+        cuda: GpuReport::new("cuda", cuda()),
+        hip: GpuReport::new("hip", hip()),
+    }
+}
+
+/// Runs the command.
+pub(super) fn run(json: bool) -> Result<()> {
+    let report = report();
+    if json {
+        return print_json(&report);
+    }
+    let mut out = stdout();
+    writeln!(out, "foretoken {} ({}, {})", report.version, report.profile, report.os)?;
+    let cpu = &report.cpu;
+    writeln!(out, "cpu   {}, {}", cpu.name, cpu.arch)?;
+    writeln!(out, "      threads {}, kernels for {}", cpu.threads, cpu.features.join(" "))?;
+    let (free, total) = (size(cpu.memory_free), size(cpu.memory_total));
+    writeln!(out, "      memory {free} free of {total}")?;
+    for problem in &cpu.problems {
+        writeln!(out, "      problem: {problem}")?;
+    }
+    for (name, gpu) in [("cuda", &report.cuda), ("hip", &report.hip)] {
+        if !gpu.built {
+            writeln!(out, "{name:<5} not in this build")?;
+            continue;
+        }
+        let driver = gpu.driver.as_deref().unwrap_or("none");
+        let built = match gpu.architectures {
+            [] => "none".to_owned(),
+            some => some.join(" "),
+        };
+        writeln!(out, "{name:<5} driver {driver}, kernels for {built}")?;
+        for device in &gpu.devices {
+            writeln!(out, "      {}", device.line())?;
+        }
+        for problem in &gpu.problems {
+            writeln!(out, "      problem: {problem}")?;
+        }
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,104 @@
+//! `generate`: text after a prompt, streamed or as one JSON object.
+
+mod report;
+mod stream;
+
+use std::io::{self, IsTerminal};
+
+use anyhow::{Result, bail};
+use foretoken::generate::{Cancel, GenerateRequest, Generation, StreamEvent};
+use foretoken::model::ModelFile;
+
+use self::report::Report;
+use self::stream::TextStream;
+use super::tokenize::encode;
+use crate::args::{GenerateArgs, Speculation};
+use crate::failure::usage;
+use crate::load::{self, Demand, check_prompt, open_model, session_options};
+use crate::output::print_json;
+use crate::ui::Ui;
+use crate::{chat, drivers, interrupt, prompt};
+
+/// Runs the command.
+pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
+    check(args)?;
+    let text = match &args.ids {
+        Some(_) => String::new(),
+        None => prompt::non_empty_text(&args.prompt)?,
+    };
+    let file = open_model(args.model.model.as_deref(), &args.model.open_options())?;
+    let request = GenerateRequest {
+        prompt: prompt_ids(args, &file, &text)?,
+        max_tokens: Some(args.max_tokens),
+        sampling: args.sampling.params(),
+        stop_tokens: args.stop_token.clone(),
+        stop_strings: args.stop.iter().map(|s| s.clone().into_bytes()).collect(),
+        ignore_eos: args.ignore_eos,
+        logprobs: args.logprobs,
+    };
+    let device = drivers::open(&args.device.device, args.device.driver_options())?;
+    let tokens = request.prompt.len().saturating_add(args.max_tokens);
+    let demand = Demand { tokens, all_logits: false };
+    let options = session_options(&file, &*device, &args.session, demand)?;
+    check_prompt(&file, &request.prompt, options.context, 1)?;
+    let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
+    let mut session = engine.session(options)?;
+
+    let cancel = Cancel::default();
+    interrupt::cancels(&cancel)?;
+    let mut bar = ui.progress("prefill");
+    let mut stream = TextStream::new(!args.json, cancel.clone());
+    let generation =
+        engine.generate(&mut session, &request, &cancel, &mut |event| match event {
+            StreamEvent::Prefill { done, total } => bar.set(done, total),
+            StreamEvent::Text(text) => stream.write(text),
+        })?;
+    if args.json {
+        return print_json(&Report::new(&generation, &engine, args));
+    }
+    stream.finish(io::stdout().is_terminal())?;
+    ui.note(summary(&generation));
+    Ok(())
+}
+
+/// What can be refused before anything is opened.
+fn check(args: &GenerateArgs) -> Result<()> {
+    let params = args.sampling.params();
+    // The vocabulary is not known yet; ids are checked against it later.
+    params.validate(u32::MAX).map_err(|fault| usage(fault.to_string()))?;
+    if args.sampling.has_idle_filters() {
+        tracing::warn!("without --temperature the most likely token is taken; filters do nothing");
+    }
+    match args.spec {
+        Speculation::Off | Speculation::Auto => Ok(()),
+        Speculation::Chain => bail!("--spec chain: this build has no drafter; use --spec off"),
+        Speculation::Tree => bail!("--spec tree: this build has no drafter; use --spec off"),
+    }
+}
+
+fn prompt_ids(args: &GenerateArgs, file: &ModelFile, text: &str) -> Result<Vec<u32>> {
+    if let Some(ids) = &args.ids {
+        return Ok(ids.0.clone());
+    }
+    if args.chat {
+        return chat::ids(file, args.system.as_deref(), text);
+    }
+    Ok(encode(&file.tokenizer, text, args.no_special))
+}
+
+/// Counts and speeds, in one line of at most 80 columns.
+fn summary(generation: &Generation) -> String {
+    let stats = &generation.stats;
+    let rate = |tokens: usize, seconds: f64| {
+        if seconds > 0.0 { format!("{:.0}", tokens as f64 / seconds) } else { "-".to_owned() }
+    };
+    let (prefill, decode) = (stats.prefill.as_secs_f64(), stats.decode.as_secs_f64());
+    format!(
+        "[{} + {} tokens: prefill {} tok/s, decode {} tok/s; {}]",
+        stats.prompt_tokens,
+        stats.generated_tokens,
+        rate(stats.prompt_tokens, prefill),
+        rate(stats.steps, decode),
+        generation.finish.name(),
+    )
+}

@@ -1,0 +1,202 @@
+//! From flags to an opened model and a loaded engine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use foretoken::Error;
+use foretoken::cache::KvType;
+use foretoken::device::Device;
+use foretoken::format::{GgufFile, OpenOptions};
+use foretoken::generate::{
+    Engine, EngineOptions, GenerateFault, LoadStage, SessionOptions, default_context,
+};
+use foretoken::model::{ModelFile, WeightPlan};
+use foretoken::tokenizer::Tokenizer;
+
+use crate::args::{ModelArgs, SessionArgs};
+use crate::models::{Located, locate};
+use crate::ui::Ui;
+
+/// Bytes that the logits of one call may take when every row is wanted.
+const LOGIT_BYTES: usize = 64 << 20;
+
+impl ModelArgs {
+    /// How files are opened.
+    pub(crate) fn open_options(&self) -> OpenOptions {
+        OpenOptions { mmap: !self.no_mmap }
+    }
+}
+
+/// Finds and opens the model, loading no weight.
+///
+/// # Errors
+/// When it is not found or can not be used.
+pub(crate) fn open_model(asked: Option<&Path>, options: &OpenOptions) -> Result<ModelFile> {
+    open_located(locate(asked)?, options)
+}
+
+/// Opens a model that was found.
+///
+/// # Errors
+/// When it can not be used.
+pub(crate) fn open_located(located: Located, options: &OpenOptions) -> Result<ModelFile> {
+    match located {
+        Located::Path(path) => named(&path, ModelFile::open(&path, options)),
+        Located::Embedded { name, bytes } => {
+            let path = Path::new(name);
+            named(path, GgufFile::from_bytes(path, bytes).and_then(ModelFile::from_gguf))
+        }
+    }
+}
+
+/// Finds a model and opens its vocabulary alone, which is all that some files have.
+///
+/// # Errors
+/// When it is not found or can not be used.
+pub(crate) fn open_tokenizer(model: &ModelArgs) -> Result<Tokenizer> {
+    let from_gguf = |file: GgufFile| Tokenizer::from_gguf(file.metadata());
+    let options = model.open_options();
+    match locate(model.model.as_deref())? {
+        Located::Path(path) if path.is_dir() => from_json(&path.join("tokenizer.json")),
+        Located::Path(path) if is(&path, "json") => from_json(&path),
+        Located::Path(path) if is(&path, "safetensors") => {
+            from_json(&path.with_file_name("tokenizer.json"))
+        }
+        Located::Path(path) => named(&path, GgufFile::open(&path, &options).and_then(from_gguf)),
+        Located::Embedded { name, bytes } => {
+            let path = Path::new(name);
+            named(path, GgufFile::from_bytes(path, bytes).and_then(from_gguf))
+        }
+    }
+}
+
+fn is(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|e| e == extension)
+}
+
+fn from_json(path: &Path) -> Result<Tokenizer> {
+    let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+    named(path, Tokenizer::from_json(&bytes))
+}
+
+/// Names the file in faults that do not name it themselves.
+fn named<T>(path: &Path, result: foretoken::Result<T>) -> Result<T> {
+    match result {
+        Err(fault @ (Error::Tokenizer(_) | Error::Quant(_))) => {
+            Err(fault).with_context(|| path.display().to_string())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// What a session is to be made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    /// Tokens it should hold when `--context` says nothing.
+    pub(crate) tokens: usize,
+    /// Whether the logits of every row of a call are wanted.
+    pub(crate) all_logits: bool,
+}
+
+/// Session options from the flags. Without `--context` the model's default is taken, or
+/// as much more as the demand needs and the model allows.
+///
+/// # Errors
+/// Faults of the weights, which are measured for the default.
+pub(crate) fn session_options(
+    file: &ModelFile,
+    device: &dyn Device,
+    args: &SessionArgs,
+    demand: Demand,
+) -> Result<SessionOptions> {
+    let context = match args.context {
+        Some(context) => context,
+        None => {
+            let config = &file.config;
+            let activations = args.activations.into();
+            let weights = WeightPlan::new(config, &file.provider, device, activations)?;
+            let default = default_context(config, weights.bytes(), &device.info());
+            default.max(demand.tokens.min(config.context_length))
+        }
+    };
+    let mut options = SessionOptions::new(context);
+    options.kv_type = args.cache_type;
+    options.chunk = args.chunk;
+    if demand.all_logits {
+        options.logit_rows = logit_rows(file.config.vocab, options.chunk);
+    }
+    Ok(options)
+}
+
+/// Checks a prompt before anything is loaded; `room` tokens must be left for the answer.
+///
+/// # Errors
+/// `EmptyPrompt`, `TokenOutOfRange`, `ContextLengthExceeded`.
+pub(crate) fn check_prompt(
+    file: &ModelFile,
+    ids: &[u32],
+    context: usize,
+    room: usize,
+) -> Result<()> {
+    let vocab = file.config.vocab;
+    if ids.is_empty() {
+        return Err(GenerateFault::EmptyPrompt.into());
+    }
+    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab) {
+        return Err(GenerateFault::TokenOutOfRange { id, vocab }.into());
+    }
+    if ids.len().saturating_add(room) > context {
+        let prompt = ids.len();
+        return Err(GenerateFault::ContextLengthExceeded { prompt, context }.into());
+    }
+    Ok(())
+}
+
+/// Rows whose logits fit in [`LOGIT_BYTES`], whole grid lines, at most a chunk.
+fn logit_rows(vocab: usize, chunk: usize) -> usize {
+    const GRID: usize = 64;
+    let rows = LOGIT_BYTES / vocab.saturating_mul(size_of::<f32>()).max(1);
+    (rows / GRID * GRID).max(GRID).min(chunk)
+}
+
+/// Loads the weights, with a bar.
+///
+/// # Errors
+/// Model and device faults; `DoesNotFit`.
+pub(crate) fn load(
+    file: ModelFile,
+    device: Arc<dyn Device>,
+    model: &ModelArgs,
+    session: &SessionArgs,
+    options: SessionOptions,
+    ui: &Ui,
+) -> Result<Arc<Engine>> {
+    let settings =
+        EngineOptions { open: model.open_options(), activations: session.activations.into() };
+    let mut bar = ui.progress("loading");
+    let engine =
+        Engine::from_file(file, device, &settings, Some(options), &mut |stage| match stage {
+            LoadStage::Planned(plan) => ui.detail(plan),
+            LoadStage::Weights { done, total } => bar.set(done, total),
+        })?;
+    Ok(engine)
+}
+
+/// The cache types, by name.
+pub(crate) fn kv_type_names() -> [&'static str; 3] {
+    KvType::ALL.map(KvType::name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logit_rows_stay_on_the_grid_and_in_the_chunk() {
+        assert_eq!(logit_rows(8192, 512), 512);
+        assert_eq!(logit_rows(248_320, 512), 64);
+        assert_eq!(logit_rows(100_000, 512), 128);
+        assert_eq!(logit_rows(usize::MAX, 64), 64);
+    }
+}

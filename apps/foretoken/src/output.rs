@@ -1,0 +1,156 @@
+//! What goes to stdout: JSON, tables, numbers fit for people.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// Buffered stdout. What is written must be flushed, so that a failure is seen.
+pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::new(io::stdout().lock())
+}
+
+/// One JSON value on one line.
+///
+/// # Errors
+/// When stdout can not be written.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
+    let mut out = stdout();
+    write_json(&mut out, value)?;
+    Ok(out.flush()?)
+}
+
+/// One JSON value on one line, more to come.
+///
+/// # Errors
+/// When stdout can not be written.
+pub(crate) fn write_json(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
+    Ok(out.write_all(b"\n")?)
+}
+
+/// How a column is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table of text.
+pub(crate) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table with these columns.
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row; missing cells stay empty.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |i: usize, head: &str| {
+            let cells = self.rows.iter().filter_map(|r| r.get(i));
+            cells.map(|c| c.chars().count()).max().unwrap_or(0).max(head.chars().count())
+        };
+        self.columns.iter().enumerate().map(|(i, (head, _))| width(i, head)).collect()
+    }
+
+    fn padded(&self, row: &[String], widths: &[usize]) -> Vec<String> {
+        let columns = self.columns.iter().zip(widths).enumerate();
+        let cell = |i: usize| row.get(i).map_or("", String::as_str);
+        columns
+            .map(|(i, ((_, align), &width))| match align {
+                Align::Left => format!("{:<width$}", cell(i)),
+                Align::Right => format!("{:>width$}", cell(i)),
+            })
+            .collect()
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.columns.iter().map(|(head, _)| (*head).to_owned()).collect()
+    }
+
+    /// Writes it with spaces between the columns.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let widths = self.widths();
+        for row in std::iter::once(&self.heads()).chain(&self.rows) {
+            let line = self.padded(row, &widths).join("  ");
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Writes it in Markdown.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub(crate) fn write_markdown(&self, out: &mut impl Write) -> io::Result<()> {
+        let widths = self.widths();
+        writeln!(out, "| {} |", self.padded(&self.heads(), &widths).join(" | "))?;
+        let rule = self.columns.iter().zip(&widths).map(|((_, align), &width)| match align {
+            Align::Left => "-".repeat(width + 2),
+            Align::Right => format!("{}:", "-".repeat(width + 1)),
+        });
+        writeln!(out, "|{}|", rule.collect::<Vec<_>>().join("|"))?;
+        for row in &self.rows {
+            writeln!(out, "| {} |", self.padded(row, &widths).join(" | "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in the unit that gives a short number.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == 0 { format!("{bytes} {name}") } else { format!("{value:.1} {name}") }
+}
+
+/// The text of a token's bytes, quoted and escaped so that it stays on its line.
+pub(crate) fn quoted(bytes: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.row(["a".into(), "10".into()]);
+        table.row(["longer".into()]);
+        let mut plain = Vec::new();
+        table.write(&mut plain).unwrap();
+        assert_eq!(String::from_utf8(plain).unwrap(), "name     n\na       10\nlonger\n");
+        let mut markdown = Vec::new();
+        table.write_markdown(&mut markdown).unwrap();
+        let expected = "| name   |  n |\n|--------|---:|\n| a      | 10 |\n| longer |    |\n";
+        assert_eq!(String::from_utf8(markdown).unwrap(), expected);
+    }
+}

@@ -1,0 +1,101 @@
+//! What goes to stderr: progress bars, notes, and the log.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::level_filters::LevelFilter;
+
+use crate::args::Cli;
+
+/// How talkative to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ui {
+    quiet: bool,
+    verbose: bool,
+    bars: bool,
+}
+
+impl Ui {
+    /// Reads the flags and starts the log.
+    pub(crate) fn new(cli: &Cli) -> Self {
+        let (quiet, verbose) = (cli.quiet, cli.verbose > 0);
+        let level = match cli.verbose {
+            _ if quiet => LevelFilter::ERROR,
+            0 => LevelFilter::WARN,
+            1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        };
+        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+        log.with_ansi(false).without_time().with_target(false).init();
+        let bars = !quiet && !cli.command.is_json() && io::stderr().is_terminal();
+        Self { quiet, verbose, bars }
+    }
+
+    /// A line for the user, unless `--quiet`.
+    pub(crate) fn note(&self, text: impl std::fmt::Display) {
+        if !self.quiet {
+            say(text);
+        }
+    }
+
+    /// A line for the user who asked for `--verbose`.
+    pub(crate) fn detail(&self, text: impl std::fmt::Display) {
+        if self.verbose {
+            say(text);
+        }
+    }
+
+    /// A progress bar; it stays hidden when stderr is no terminal or nobody looks.
+    pub(crate) fn progress(&self, what: &'static str) -> Progress {
+        Progress { what, bars: self.bars, bar: None }
+    }
+}
+
+fn say(text: impl std::fmt::Display) {
+    // With stderr closed the work goes on all the same.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A bar that appears with its first step and vanishes when it is done or dropped.
+pub(crate) struct Progress {
+    what: &'static str,
+    bars: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// So much is done, of all.
+    pub(crate) fn set(&mut self, done: usize, total: usize) {
+        if !self.bars {
+            return;
+        }
+        let (done, total) = (done as u64, total as u64);
+        let bar = self.bar.get_or_insert_with(|| new_bar(self.what, total));
+        bar.set_position(done);
+        if done >= total {
+            self.clear();
+        }
+    }
+
+    /// Removes the bar from the terminal.
+    pub(crate) fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn new_bar(what: &'static str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{msg:<8} [{bar:40}] {pos}/{len} {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_message(what);
+    bar
+}

@@ -1,0 +1,12 @@
+//! The binary as users and scripts see it: exit codes, messages, JSON.
+
+#![allow(clippy::print_stdout)] // a skipped test says so
+
+mod engine;
+mod help;
+mod hostile;
+mod json;
+mod prompts;
+mod streams;
+mod support;
+mod usage;

@@ -1,0 +1,95 @@
+//! Running the binary.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    fn new(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Stdout of a run that went well.
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// The one JSON value on stdout of a run that went well.
+    pub(crate) fn json(self) -> Value {
+        assert_eq!(self.stderr, "", "nothing but JSON is said");
+        let text = self.ok();
+        assert_eq!(text.lines().count(), 1, "one line: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The message of a run that failed as it should: exit code 1, nothing on stdout, one
+    /// line on stderr.
+    pub(crate) fn failure(self) -> String {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        assert_eq!(self.stdout, "");
+        let message = self.stderr.strip_prefix("error: ").expect(&self.stderr);
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.ends_with('\n'));
+        message.trim_end().to_owned()
+    }
+
+    /// The message of a run that was told nonsense.
+    pub(crate) fn bad_usage(self) -> String {
+        assert_eq!(self.code, Some(2), "{self:?}");
+        assert_eq!(self.stdout, "");
+        assert!(self.stderr.starts_with("error: "), "{self:?}");
+        self.stderr
+    }
+}
+
+pub(crate) fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    command.args(args).env_remove("FORETOKEN_MODELS").stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end with stdin closed.
+pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Ran {
+    Ran::new(command(args).output().unwrap())
+}
+
+/// Runs to the end with these bytes on stdin.
+pub(crate) fn run_with_stdin(args: &[&str], stdin: &[u8]) -> Ran {
+    let mut command = command(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Small enough for the pipe, and dropped at once so that the child sees the end.
+    child.stdin.take().unwrap().write_all(stdin).unwrap();
+    Ran::new(child.wait_with_output().unwrap())
+}
+
+/// A file of `models/nano`.
+pub(crate) fn nano(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/nano").join(name)
+}
+
+/// A path as an argument.
+pub(crate) fn arg(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The ids that `tokenize` gives for a text on stdin.
+pub(crate) fn ids_of(text: &[u8]) -> Value {
+    run_with_stdin(&["tokenize", "--json"], text).json()["ids"].clone()
+}
