@@ -1,8 +1,12 @@
 //! Every fault of building and using a tokenizer, from a small good one broken in
 //! one place at a time.
 
+use std::path::Path;
+
+use foretoken::format::{Array, FormatFault, GgufFile, GgufWriter, Value as Meta};
 use foretoken::tokenizer::{Special, TokenKind, Tokenizer, TokenizerFault, TokenizerParts};
 use foretoken::{Error, Result};
+use serde_json::{Value, json};
 
 /// The 256 characters of the byte-level alphabet, those of bytes 0 to 255.
 fn alphabet() -> Vec<String> {
@@ -110,6 +114,8 @@ fn vocabularies_that_do_not_hold_together() {
         assert_eq!(broken(|p| set(p, Some(u32::MAX))), want);
     }
     assert_eq!(broken(|p| p.add_bos = true), F::NoBos);
+    let long = "x".repeat(1 << 20);
+    assert_eq!(broken(|p| p.tokens[259] = long.into()), F::TooManySpecials(2));
 }
 
 #[test]
@@ -150,4 +156,181 @@ fn ids_rows_and_bytes_from_outside() {
 
     assert_eq!(tokenizer.encode_bytes(b"hell", Special::Parse).unwrap(), [258]);
     assert_eq!(fault(tokenizer.encode_bytes(b"he\xff", Special::Parse)), F::NotUtf8 { at: 2 });
+}
+
+/// The small one as a `tokenizer.json`.
+fn small_json() -> Value {
+    let parts = small();
+    let vocab = parts.tokens.iter().take(259).enumerate();
+    let vocab: serde_json::Map<String, Value> =
+        vocab.map(|(id, text)| (text.to_string(), json!(id))).collect();
+    let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    json!({
+        "added_tokens": [
+            {"id": 260, "content": "<think>", "special": false},
+            {"id": 259, "content": "<|im_end|>", "special": true},
+        ],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        ]},
+        "post_processor": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": ["h e", ["l", "l"], "he ll"]},
+    })
+}
+
+fn from_json(value: &Value) -> Result<Tokenizer> {
+    Tokenizer::from_json(value.to_string().as_bytes())
+}
+
+#[test]
+fn json_that_is_well_formed() {
+    let tokenizer = from_json(&small_json()).unwrap();
+    let ids = tokenizer.encode("hello<think><|im_end|>", Special::Parse);
+    assert_eq!(ids, [258, u32::from(b'o'), 260, 259]);
+    assert_eq!((tokenizer.eos(), tokenizer.eos_ids()), (None, &[259][..]));
+    assert_eq!(tokenizer.kind(260), Some(TokenKind::UserDefined));
+    assert!(tokenizer.check_rows(1000).is_ok());
+    // NFC is accepted and not applied: the bytes come back as they went in.
+    let text = "e\u{301}";
+    assert_eq!(tokenizer.decode(&tokenizer.encode(text, Special::Parse)), text.as_bytes());
+
+    // An added token that the vocabulary lists as well, and fields left out.
+    let mut json = small_json();
+    json["model"]["vocab"]["<|im_end|>"] = json!(259);
+    for field in ["normalizer", "post_processor", "decoder"] {
+        json.as_object_mut().unwrap().remove(field);
+    }
+    let tokenizer = from_json(&json).unwrap();
+    assert_eq!(tokenizer.kind(259), Some(TokenKind::Control));
+}
+
+#[test]
+fn json_that_is_not_understood() {
+    use TokenizerFault as F;
+    let broken = |at: &str, value: Value| {
+        let mut json = small_json();
+        match json.pointer_mut(at) {
+            Some(old) => *old = value,
+            None => {
+                let (parent, key) = at.rsplit_once('/').unwrap();
+                json.pointer_mut(parent).unwrap()[key] = value;
+            }
+        }
+        fault(from_json(&json))
+    };
+    for bad in [&b""[..], b"{", b"[]", b"\xff", b"{\"model\": 5}", b"{\"model\": {\"vocab\": {}}}"]
+    {
+        assert!(matches!(fault(Tokenizer::from_json(bad)), F::BadJson(_)));
+    }
+    assert!(matches!(broken("/model/vocab/a", json!(-1)), F::BadJson(_)));
+    assert_eq!(broken("/model/type", json!("Unigram")), F::UnknownModel("Unigram".into()));
+    for (at, value, part) in [
+        ("/model/dropout", json!(0.1), "model"),
+        ("/model/byte_fallback", json!(true), "model"),
+        ("/model/ignore_merges", json!(true), "model"),
+        ("/model/continuing_subword_prefix", json!("##"), "model"),
+        ("/model/end_of_word_suffix", json!("</w>"), "model"),
+        ("/normalizer/type", json!("NFKC"), "normalizer"),
+        ("/post_processor/type", json!("TemplateProcessing"), "post_processor"),
+        ("/decoder/type", json!("WordPiece"), "decoder"),
+        ("/added_tokens/0/lstrip", json!(true), "added token"),
+        ("/added_tokens/0/rstrip", json!(true), "added token"),
+        ("/added_tokens/0/single_word", json!(true), "added token"),
+    ] {
+        let fault = broken(at, value);
+        assert!(
+            matches!(&fault, F::UnsupportedJson { part: p, .. } if *p == part),
+            "{at}: {fault}"
+        );
+    }
+    let words = "/pre_tokenizer/pretokenizers";
+    for (at, value) in [
+        ("/pre_tokenizer".to_owned(), Value::Null),
+        ("/pre_tokenizer/type".to_owned(), json!("Split")),
+        (words.to_owned(), json!([])),
+        (format!("{words}/0/type"), json!("Whitespace")),
+        (format!("{words}/0/behavior"), json!("Removed")),
+        (format!("{words}/0/invert"), json!(true)),
+        (format!("{words}/0/pattern"), Value::Null),
+        (format!("{words}/0/pattern"), json!({"String": " "})),
+        (format!("{words}/0/pattern/Regex"), json!(r"\p{N}{1,3}|\s+")),
+        (format!("{words}/1/add_prefix_space"), json!(true)),
+        (format!("{words}/1/use_regex"), json!(true)),
+    ] {
+        let fault = broken(&at, value);
+        assert!(matches!(fault, F::UnknownPre(_)), "{at}: {fault}");
+    }
+    assert_eq!(broken("/added_tokens/0/id", json!(261)), F::IdNotInOrder { id: 261, want: 260 });
+    assert_eq!(broken("/added_tokens/0/id", json!(5)), F::IdNotInOrder { id: 5, want: 6 });
+    assert_eq!(
+        broken("/added_tokens/0/id", json!(u32::MAX)),
+        F::IdNotInOrder { id: u32::MAX, want: 260 }
+    );
+    let twice = small_json().to_string().replace("\"b\":98", "\"a\":98");
+    assert!(matches!(fault(Tokenizer::from_json(twice.as_bytes())), F::DuplicateToken { .. }));
+}
+
+/// The small one as GGUF metadata, with one key changed or, for `None`, left out.
+fn from_gguf(change: (&str, Option<Meta>)) -> Result<Tokenizer> {
+    let parts = small();
+    let strings = |list: &[std::borrow::Cow<'_, str>]| {
+        Meta::Array(Array::strings(list.iter().map(|text| text.as_bytes())))
+    };
+    let mut keys = vec![
+        ("tokenizer.ggml.model", Meta::string("gpt2")),
+        ("tokenizer.ggml.pre", Meta::string("qwen2")),
+        ("tokenizer.ggml.tokens", strings(&parts.tokens)),
+        ("tokenizer.ggml.token_type", Meta::Array(Array::i32s(&parts.token_types.unwrap()))),
+        ("tokenizer.ggml.merges", strings(&parts.merges)),
+        ("tokenizer.ggml.eos_token_id", Meta::U32(259)),
+        ("tokenizer.chat_template", Meta::string("{{ messages }}")),
+    ];
+    keys.retain(|(key, _)| *key != change.0);
+    if let (key, Some(value)) = change {
+        keys.push((key, value));
+    }
+    let mut writer = GgufWriter::new(Path::new("small.gguf"));
+    for (key, value) in keys {
+        writer.metadata(key, value).unwrap();
+    }
+    let bytes = writer.begin(Vec::new()).unwrap().finish().unwrap();
+    let file = GgufFile::from_bytes(Path::new("small.gguf"), bytes.into()).unwrap();
+    Tokenizer::from_gguf(file.metadata())
+}
+
+#[test]
+fn gguf_metadata_that_is_right_and_wrong() {
+    use TokenizerFault as F;
+    let tokenizer = from_gguf(("", None)).unwrap();
+    assert_eq!(tokenizer.encode("hell<think>", Special::Parse), [258, 260]);
+    assert_eq!(tokenizer.chat_template(), Some("{{ messages }}"));
+    assert!(from_gguf(("tokenizer.ggml.eos_token_id", None)).unwrap().eos().is_none());
+    let bos = from_gguf(("tokenizer.ggml.add_bos_token", Some(Meta::Bool(false)))).unwrap();
+    assert_eq!(bos.bos_to_add(), None);
+    let plain = from_gguf(("tokenizer.ggml.token_type", None)).unwrap();
+    assert_eq!(plain.id_of("<think>"), None);
+
+    for key in ["model", "pre", "tokens", "merges"].map(|key| format!("tokenizer.ggml.{key}")) {
+        let error = from_gguf((&key, None)).err();
+        assert!(
+            matches!(&error, Some(Error::Format { fault: FormatFault::MissingKey { .. }, .. })),
+            "{error:?}"
+        );
+        let error = from_gguf((&key, Some(Meta::U32(1)))).err();
+        assert!(
+            matches!(&error, Some(Error::Format { fault: FormatFault::WrongType { .. }, .. })),
+            "{error:?}"
+        );
+    }
+    let model = ("tokenizer.ggml.model", Some(Meta::string("llama")));
+    assert_eq!(fault(from_gguf(model)), F::UnknownModel("llama".into()));
+    let pre = ("tokenizer.ggml.pre", Some(Meta::string("llama-bpe")));
+    assert_eq!(fault(from_gguf(pre)), F::UnknownPre("llama-bpe".into()));
+    for (what, key) in [("token", "tokenizer.ggml.tokens"), ("merge", "tokenizer.ggml.merges")] {
+        let texts = Meta::Array(Array::strings([&b"a"[..], b"\xff"]));
+        assert_eq!(fault(from_gguf((key, Some(texts)))), F::TextNotUtf8 { what, at: 1 });
+    }
 }

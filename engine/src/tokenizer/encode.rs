@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::bpe::{Merges, Scratch};
 use super::fault::TokenizerFault;
 use super::gguf;
+use super::hash::KeyedHash;
 use super::json;
 use super::parts::{TokenKind, TokenizerParts};
 use super::scan::Pre;
@@ -116,8 +117,8 @@ impl Tokenizer {
         Self::from_parts(&json::read(bytes)?)
     }
 
-    /// The ids of a text. Takes time linear in the text but for words of more than
-    /// 48 bytes, where it is n log n. No start token is added; see
+    /// The ids of a text, in time linear in its length (n log n at worst, for a word
+    /// and a vocabulary made to that end). No start token is added; see
     /// [`bos_to_add`](Self::bos_to_add).
     pub fn encode(&self, text: &str, special: Special) -> Vec<u32> {
         let mut encoder = Encoder::new(self);
@@ -239,13 +240,14 @@ impl Tokenizer {
 struct Encoder<'t> {
     tokenizer: &'t Tokenizer,
     scratch: Scratch,
-    seen: HashMap<&'t str, (usize, usize)>,
+    seen: HashMap<&'t str, (usize, usize), KeyedHash>,
     out: Vec<u32>,
 }
 
 impl<'t> Encoder<'t> {
     fn new(tokenizer: &'t Tokenizer) -> Self {
-        Self { tokenizer, scratch: Scratch::default(), seen: HashMap::new(), out: Vec::new() }
+        let seen = HashMap::with_hasher(tokenizer.merges.hasher());
+        Self { tokenizer, scratch: Scratch::default(), seen, out: Vec::new() }
     }
 
     /// Appends the ids of a text without special tokens.

@@ -13,6 +13,7 @@ mod classes;
 mod encode;
 mod fault;
 mod gguf;
+mod hash;
 mod json;
 mod parts;
 mod scan;

@@ -6,6 +6,10 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::fault::TokenizerFault;
 
+/// Bytes that the texts of all special tokens may have together; real ones have some
+/// hundred. The automaton takes many times as much.
+const MAX_BYTES: usize = 1 << 20;
+
 /// The special tokens of a vocabulary and an automaton that finds them all in one
 /// pass; where several start at one place the longest is taken.
 #[derive(Clone, Debug)]
@@ -19,6 +23,10 @@ impl Specials {
     /// Specials by id and text; those with an empty text cannot be found.
     pub(super) fn new(tokens: Vec<(u32, &str)>) -> Result<Self, TokenizerFault> {
         let tokens: Vec<_> = tokens.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+        let bytes = tokens.iter().fold(0usize, |sum, (_, text)| sum.saturating_add(text.len()));
+        if bytes > MAX_BYTES {
+            return Err(TokenizerFault::TooManySpecials(tokens.len()));
+        }
         let finder = if tokens.is_empty() {
             None
         } else {

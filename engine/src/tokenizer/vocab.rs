@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use super::alphabet::{byte_of, push_bytes};
 use super::bpe::Merges;
 use super::fault::{TokenizerFault, shown};
+use super::hash::KeyedHash;
 use super::parts::{TokenKind, TokenizerParts};
 
 /// Bytes and kind of each token. All bytes lie in one block, token after token.
@@ -118,8 +119,8 @@ impl Vocab {
     fn texts<'p>(
         &self,
         parts: &'p TokenizerParts<'_>,
-    ) -> Result<HashMap<&'p str, u32>, TokenizerFault> {
-        let mut ids = HashMap::with_capacity(self.len());
+    ) -> Result<HashMap<&'p str, u32, KeyedHash>, TokenizerFault> {
+        let mut ids = HashMap::with_capacity_and_hasher(self.len(), KeyedHash::new());
         for (id, text) in (0u32..).zip(&parts.tokens) {
             match ids.entry(text.as_ref()) {
                 Entry::Vacant(slot) => {

@@ -1,95 +1,101 @@
-//! Long words: a linked list of parts and a queue of the pairs in it.
+//! Long words, in blocks that fit the nearest cache.
+//!
+//! A word may be cut where no pair across the cut is ever joined. The tokens at the
+//! cut change as their sides are encoded: on the left L1, L2, ... end there, on the
+//! right R1, R2, ... begin there. Until a pair across is joined each side goes on as
+//! if it were alone. When Li and Rj stand there at the same time, their pair of rank r
+//! is joined only once every lower pair is; so it never is when the left side gets
+//! past Li by joining ranks up to r (of equals the left goes first), or the right side
+//! past Rj by joining ranks below r. A block's record of its edges tells that. It is
+//! asked of every Li and Rj, which is stricter than need be, as some never meet.
+//! By the same argument a block may be longer than what is taken from it: what comes
+//! before one of its tokens was encoded as if it were alone.
 
-use super::queue::Queue;
-use super::{Merge, Merges, NONE};
+use super::Merges;
+use super::block::{Block, Stay};
 
-/// A part of a long word: a token, its neighbours, and the pair it begins.
-#[derive(Clone, Copy)]
-struct Part {
-    id: u32,
-    prev: u32,
-    next: u32,
-    merge: Merge,
+/// Where a word is cut for want of a better place, so that places fit 32 bits. No text
+/// that a model could take comes near it.
+const LONGEST: usize = 1 << 30;
+
+/// Places tried for a cut before the block is made twice as long.
+const TRIES: usize = 4;
+
+/// A cut: its place, what stood to the left of it, and the block to the right.
+struct Cut {
+    place: usize,
+    left: Vec<Stay>,
+    right: Block,
 }
 
-/// A long word as a doubly linked list, and a queue of the pairs in it. Entries of
-/// the queue are never taken out when a pair goes; `pop` skips those that no longer
-/// say what the list says.
-pub(super) struct List {
-    parts: Vec<Part>,
-    queue: Queue,
-}
-
-impl List {
-    pub(super) fn new(merges: &Merges, word: &[u8]) -> Self {
-        let last = word.len().saturating_sub(1);
-        let mut parts = Vec::with_capacity(word.len());
-        let mut queue = Queue::new(merges.pairs.hasher().clone());
-        for (at, &byte) in word.iter().enumerate() {
-            let id = merges.byte(byte);
-            let merge = match word.get(at + 1) {
-                Some(&next) => merges.get(id, merges.byte(next)),
-                None => Merge::NONE,
-            };
-            let place = at as u32;
-            let next = if at == last { NONE } else { place + 1 };
-            parts.push(Part { id, prev: place.checked_sub(1).unwrap_or(NONE), next, merge });
-            queue.push(merge.rank, place);
-        }
-        Self { parts, queue }
-    }
-
-    fn get(&self, at: u32) -> Option<Part> {
-        self.parts.get(at as usize).copied()
-    }
-
-    /// Where the pair of lowest rank begins.
-    pub(super) fn pop(&mut self) -> Option<u32> {
-        while let Some((rank, at)) = self.queue.pop() {
-            if self.get(at).is_some_and(|part| part.merge.rank == rank) {
-                return Some(at);
+impl Merges {
+    /// Appends the tokens of a word, encoded in blocks of `size` bytes where cuts can
+    /// be found, of more where not.
+    pub(super) fn encode_long(&self, word: &[u8], size: usize, out: &mut Vec<u32>) {
+        for word in word.chunks(LONGEST) {
+            let from = out.len();
+            if self.encode_blocks(word, size, out).is_none() {
+                out.truncate(from);
+                out.extend(Block::new(self, word).tokens().map(|(_, id)| id));
             }
         }
-        None
     }
 
-    /// Joins the pair that begins at `at`.
-    pub(super) fn join(&mut self, merges: &Merges, at: u32) {
-        let Some(left) = self.get(at) else { return };
-        let Some(right) = self.get(left.next) else { return };
-        if let Some(gone) = self.parts.get_mut(left.next as usize) {
-            gone.merge.rank = NONE;
+    /// `None` when a cut turned out to be none after what follows it was appended.
+    fn encode_blocks(&self, word: &[u8], size: usize, out: &mut Vec<u32>) -> Option<()> {
+        let (mut rest, mut len) = (word, size);
+        let mut block = Block::new(self, start(rest, len));
+        let mut left = Vec::new();
+        while len < rest.len() {
+            match self.cut(&block, rest, len, size) {
+                Some(cut) => {
+                    let taken = block.tokens().take_while(|&(place, _)| place < cut.place);
+                    out.extend(taken.map(|(_, id)| id));
+                    rest = rest.get(cut.place..)?;
+                    (block, left, len) = (cut.right, cut.left, size);
+                }
+                None => {
+                    len = len.saturating_mul(2);
+                    block = Block::new(self, start(rest, len));
+                    // With more text after it the block may have begun otherwise.
+                    if self.may_join(&left, &block) {
+                        return None;
+                    }
+                }
+            }
         }
-        if let Some(after) = self.parts.get_mut(right.next as usize) {
-            after.prev = at;
-        }
-        let id = left.merge.id;
-        if let Some(part) = self.parts.get_mut(at as usize) {
-            part.id = id;
-            part.next = right.next;
-        }
-        self.set_pair(merges, at);
-        self.set_pair(merges, left.prev);
+        out.extend(block.tokens().map(|(_, id)| id));
+        Some(())
     }
 
-    /// Looks up the pair that begins at `at` (which may be no place) anew.
-    fn set_pair(&mut self, merges: &Merges, at: u32) {
-        let Some(part) = self.get(at) else { return };
-        let merge = match self.get(part.next) {
-            Some(next) => merges.get(part.id, next.id),
-            None => Merge::NONE,
-        };
-        if let Some(part) = self.parts.get_mut(at as usize) {
-            part.merge = merge;
-        }
-        self.queue.push(merge.rank, at);
+    /// A cut in the third quarter of `block`, the first `len` bytes of `text`, with a
+    /// block of `size` bytes to the right of it.
+    fn cut(&self, block: &Block, text: &[u8], len: usize, size: usize) -> Option<Cut> {
+        let places = block.tokens().map(|(place, _)| place);
+        let mut places: Vec<usize> =
+            places.take_while(|&p| p <= len / 4 * 3).filter(|&p| p > 0 && p >= len / 2).collect();
+        places.reverse();
+        places.into_iter().take(TRIES).find_map(|place| {
+            let byte = self.byte(*text.get(place.checked_sub(1)?)?);
+            let left: Vec<Stay> = block.last(place, byte).collect();
+            let right = Block::new(self, start(text.get(place..)?, size));
+            (!self.may_join(&left, &right)).then_some(Cut { place, left, right })
+        })
     }
 
-    pub(super) fn read(&self, out: &mut Vec<u32>) {
-        let mut at = 0;
-        while let Some(part) = self.get(at) {
-            out.push(part.id);
-            at = part.next;
-        }
+    /// Whether a pair of what stood to the left and of what stood at the beginning of
+    /// `right` may be joined.
+    fn may_join(&self, left: &[Stay], right: &Block) -> bool {
+        left.iter().any(|&(left, left_end)| {
+            right.first().any(|(right, right_end)| {
+                let rank = self.get(left, right).rank;
+                rank < left_end && rank <= right_end
+            })
+        })
     }
+}
+
+/// The first `len` bytes, or all there are.
+fn start(text: &[u8], len: usize) -> &[u8] {
+    text.get(..len).unwrap_or(text)
 }

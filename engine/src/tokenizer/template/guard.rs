@@ -77,11 +77,8 @@ impl Set {
                 (Some(_), '\\') => {
                     chars.next();
                 }
-                (Some(open), _) => {
-                    if c == open {
-                        quote = None;
-                    }
-                }
+                (Some(open), _) if c == open => quote = None,
+                (Some(_), _) => {}
                 (None, '"' | '\'') => quote = Some(c),
                 (None, '%') if next == Some('}') => {
                     let end = from + at;
