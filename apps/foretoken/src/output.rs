@@ -110,6 +110,30 @@ impl Table {
     }
 }
 
+/// Columns that output is made for.
+pub(crate) const WIDTH: usize = 80;
+
+/// The text in lines of at most [`WIDTH`] columns, broken at spaces, all but the first
+/// indented. Words that are longer stay whole.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for (at, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > WIDTH {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if at > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
 /// Bytes in the unit that gives a short number.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -138,6 +162,19 @@ mod tests {
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_between_words() {
+        let text = format!("  problem: {}", "word ".repeat(40).trim_end());
+        let lines = wrapped(&text, 4);
+        assert!(lines.lines().count() > 2);
+        assert!(lines.lines().all(|line| line.len() <= WIDTH));
+        assert!(lines.starts_with("  problem: word"), "{lines}");
+        assert!(lines.lines().skip(1).all(|line| line.starts_with("    word")), "{lines}");
+        assert_eq!(lines.split_whitespace().count(), 41);
+        let long = "x".repeat(200);
+        assert_eq!(wrapped(&format!("abc {long}"), 2), format!("abc\n  {long}"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::args::PromptArgs;
 use crate::failure::usage;
 
 /// No prompt is longer; reading stops here should a file never end.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 28;
 
 /// The text of a command: exactly the bytes given, checked to be UTF-8.
 ///

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::devices::DeviceReport;
 use crate::drivers::{DriverOptions, Gpu, cuda, drivers, hip};
-use crate::output::{print_json, size, stdout};
+use crate::output::{print_json, size, stdout, wrapped};
 
 /// The whole report, as JSON.
 #[derive(Debug, Serialize)]
@@ -127,7 +127,7 @@ pub(super) fn run(json: bool) -> Result<()> {
     let (free, total) = (size(cpu.memory_free), size(cpu.memory_total));
     writeln!(out, "      memory {free} free of {total}")?;
     for problem in &cpu.problems {
-        writeln!(out, "      problem: {problem}")?;
+        writeln!(out, "{}", wrapped(&format!("      problem: {problem}"), 8))?;
     }
     for (name, gpu) in [("cuda", &report.cuda), ("hip", &report.hip)] {
         if !gpu.built {
@@ -141,10 +141,10 @@ pub(super) fn run(json: bool) -> Result<()> {
         };
         writeln!(out, "{name:<5} driver {driver}, kernels for {built}")?;
         for device in &gpu.devices {
-            writeln!(out, "      {}", device.line())?;
+            writeln!(out, "{}", wrapped(&format!("      {}", device.line()), 8))?;
         }
         for problem in &gpu.problems {
-            writeln!(out, "      problem: {problem}")?;
+            writeln!(out, "{}", wrapped(&format!("      problem: {problem}"), 8))?;
         }
     }
     Ok(out.flush()?)

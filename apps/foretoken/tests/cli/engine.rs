@@ -41,6 +41,13 @@ fn generate_reports_what_the_contract_says() {
 }
 
 #[test]
+fn no_tokens_asked_for_are_no_tokens_given() {
+    let report = run(&["generate", "def f(", "-n", "0", "--json"]).json();
+    assert_eq!((&report["text"], &report["ids"]), (&"".into(), &serde_json::json!([])));
+    assert_eq!(report["finish"], "length");
+}
+
+#[test]
 fn greedy_answers_are_the_reference() {
     let golden = golden();
     for prompt in &golden["prompts"].as_array().unwrap()[..2] {

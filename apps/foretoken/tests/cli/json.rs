@@ -27,7 +27,9 @@ fn doctor_reports_build_and_machine() {
             assert!(report[list].is_array(), "{driver}.{list}");
         }
     }
-    assert!(run(&["doctor"]).ok().contains(env!("CARGO_PKG_VERSION")));
+    let text = run(&["doctor"]).ok();
+    assert!(text.contains(env!("CARGO_PKG_VERSION")));
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]

@@ -40,6 +40,18 @@ fn long_listings_into_a_closed_pipe_end_quietly() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_a_failure() {
+    for args in [&["devices"][..], &["generate", "a", "-n", "4"], &["tokenize", "--json", "a"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let output = command(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_the_answer_and_still_reports() {

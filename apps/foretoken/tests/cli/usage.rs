@@ -42,6 +42,7 @@ fn values_that_can_not_be_are_refused() {
         &["generate", "a", "--penalty-last-n", "-2"],
         &["generate", "a", "--logit-bias", "5"],
         &["generate", "a", "--logit-bias", "5=nan"],
+        &["generate", "a", "--stop", ""],
         &["generate", "--ids", "1,x"],
         &["generate", "a", "--spec", "perhaps"],
         &["logits", "--ids", "1", "--top", "0"],

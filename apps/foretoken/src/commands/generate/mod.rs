@@ -6,7 +6,7 @@ mod stream;
 use std::io::{self, IsTerminal};
 
 use anyhow::{Result, bail};
-use foretoken::generate::{Cancel, GenerateRequest, Generation, StreamEvent};
+use foretoken::generate::{Cancel, GenerateRequest, Generation, StopMatcher, StreamEvent};
 use foretoken::model::ModelFile;
 
 use self::report::Report;
@@ -66,6 +66,7 @@ fn check(args: &GenerateArgs) -> Result<()> {
     let params = args.sampling.params();
     // The vocabulary is not known yet; ids are checked against it later.
     params.validate(u32::MAX).map_err(|fault| usage(fault.to_string()))?;
+    StopMatcher::new(&args.stop).map_err(|fault| usage(fault.to_string()))?;
     if args.sampling.has_idle_filters() {
         tracing::warn!("without --temperature the most likely token is taken; filters do nothing");
     }

@@ -5,12 +5,11 @@ use std::io::{self, Write};
 use foretoken::format::{Array, Metadata, Value};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::output::{Align, Table};
+use crate::output::{Align, Table, WIDTH};
 
 /// Longer arrays are given by type and length in JSON.
 const MAX_ARRAY: usize = 1024;
-/// Columns of the table, and the least that a value gets of them.
-const WIDTH: usize = 80;
+/// The least columns that a value gets.
 const LEAST: usize = 16;
 
 /// What a file says of itself.

@@ -20,7 +20,7 @@ use crate::args::InspectArgs;
 use crate::drivers;
 use crate::failure::one_line;
 use crate::load::{Demand, session_options};
-use crate::output::{Align, Table, print_json, size, stdout};
+use crate::output::{Align, Table, print_json, size, stdout, wrapped};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -149,7 +149,7 @@ fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {
         Some(plan) => writeln!(out, "\n{plan}")?,
         None => {
             let why = report.plan_problem.as_deref().unwrap_or_default();
-            writeln!(out, "\nno memory plan: {why}")?;
+            writeln!(out, "\n{}", wrapped(&format!("no memory plan: {why}"), 2))?;
         }
     }
     Ok(out.flush()?)
