@@ -10,8 +10,6 @@
 //! (workers), `math` (vector arithmetic), `ops` and `linear` (one kernel for each
 //! operation), `device` (the seam's traits).
 
-#![allow(dead_code, unused_imports)]
-
 mod device;
 mod driver;
 mod host;

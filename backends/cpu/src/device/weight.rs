@@ -15,9 +15,9 @@ use crate::memory::Lease;
 /// A weight of this driver.
 pub(crate) enum CpuWeight {
     /// For linear operations, repacked.
-    Linear(PackedWeight, Lease),
+    Linear(PackedWeight, #[expect(dead_code, reason = "held until the weight goes")] Lease),
     /// For gathering rows, as it lies in the file.
-    Table(Arc<Table>, Lease),
+    Table(Arc<Table>, #[expect(dead_code, reason = "held until the weight goes")] Lease),
 }
 
 /// An embedding table.

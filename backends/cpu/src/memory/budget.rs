@@ -27,11 +27,6 @@ impl Budget {
         host::memory_available().map_or(left, |available| left.min(available))
     }
 
-    /// The limit in force.
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
-    }
-
     /// Reserves bytes for `what`, until the lease is dropped.
     pub(crate) fn lease(self: &Arc<Self>, bytes: u64, what: &str) -> Result<Lease, DeviceFault> {
         let add = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
@@ -57,13 +52,6 @@ impl Budget {
 pub(crate) struct Lease {
     budget: Arc<Budget>,
     bytes: u64,
-}
-
-impl Lease {
-    /// Whom the bytes belong to.
-    pub(crate) fn budget(&self) -> &Arc<Budget> {
-        &self.budget
-    }
 }
 
 impl Drop for Lease {

@@ -36,11 +36,6 @@ impl<'a> Bind<'a> {
         Self { core, op }
     }
 
-    /// The operation's name.
-    pub(crate) fn op(&self) -> &'static str {
-        self.op
-    }
-
     /// The instruction set kernels are to use.
     pub(crate) fn isa(&self) -> Isa {
         self.core.isa

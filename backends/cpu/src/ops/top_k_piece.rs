@@ -1,7 +1,7 @@
 //! The entries of one piece of a row of logits.
 
 use super::top_k::PIECE;
-use crate::math::{LANES, Simd, exp1, largest, per_isa, sum};
+use crate::math::{LANES, exp1, largest, per_isa, sum};
 
 /// What is known of a piece.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,11 @@ mod affinity;
 mod barrier;
 mod chunk;
 mod run;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub(crate) use affinity::{default_threads, placement};
 pub(crate) use chunk::ChunkCounter;
-pub(crate) use run::{Failure, Pool};
+pub(crate) use run::Pool;
 pub(crate) use worker::{CpuKernel, Worker};

@@ -86,7 +86,6 @@ pub(crate) trait Simd: Copy {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::math::per_isa;
     use crate::simd::Isa;
     use proptest::prelude::*;

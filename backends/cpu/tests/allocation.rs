@@ -1,0 +1,228 @@
+//! A recorded graph allocates nothing when it is launched again.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
+use foretoken::format::SharedBytes;
+use foretoken::kernel::{
+    Attention, Control, Embed, GatedDelta, GatedNorm, HeadMap, KvAppend, KvPair, Linear,
+    LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, SwiGlu,
+    TopK,
+};
+use foretoken::tensor::{DType, Shape, Tensor};
+use foretoken_cpu::{CpuDriver, CpuOptions};
+
+/// Counts what it is asked for, on all threads.
+struct Counting;
+
+static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands everything on to the system allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        REQUESTS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(p, layout) }
+    }
+
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        REQUESTS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(p, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ROWS: usize = 8;
+const VOCABULARY: usize = 9000;
+
+struct Model<'a> {
+    device: &'a dyn Device,
+    control: Control,
+}
+
+impl Model<'_> {
+    fn f32(&self, dims: &[usize]) -> Tensor {
+        self.tensor(DType::F32, dims)
+    }
+
+    fn tensor(&self, dtype: DType, dims: &[usize]) -> Tensor {
+        tensor(self.device, dtype, dims)
+    }
+
+    fn weight(&self, dtype: DType, rows: usize, cols: usize, role: WeightRole) -> Weight {
+        let bytes = SharedBytes::from(vec![0; dtype.bytes_for(rows * cols).unwrap()]);
+        let spec = WeightSpec { dtype, rows, cols, role, activations: Activations::Fast };
+        let host = HostTensor { dtype, rows, cols, bytes, scale: 1.0 };
+        self.device.load_weight(&host, &spec).unwrap()
+    }
+
+    /// Every operation there is.
+    fn ops(&self) -> Vec<Op> {
+        let (control, eps) = (|| self.control.clone(), 1e-6);
+        let (d, m) = (256, ROWS);
+        let (x, heads) = (self.f32(&[m, d]), self.f32(&[m, 2, 64]));
+        let (q, k, v) = (self.f32(&[m, 4, 128]), self.f32(&[m, 2, 64]), self.f32(&[m, 2, 64]));
+        let cache = |t: DType| self.tensor(t, &[1024, 2, 64]);
+        let cache = KvPair { k: cache(DType::F16), v: cache(DType::BF16) };
+        let (angles, attended) = (self.f32(&[m, 32]), self.f32(&[m, 4, 64]));
+        let (qkv, convolved) = (self.f32(&[m, 384]), self.f32(&[m, 384]));
+        let logits = self.f32(&[m, VOCABULARY]);
+        let linear = |t, n, out, accumulate| LinearPart {
+            weight: self.weight(t, n, d, WeightRole::Linear),
+            out,
+            accumulate,
+        };
+        let (wide, gate) = (self.f32(&[m, 512]), self.f32(&[m, 512]));
+        vec![
+            Embed {
+                control: control(),
+                tokens: self.tensor(DType::I32, &[m]),
+                table: self.weight(DType::Q4_K, 100, d, WeightRole::Embedding),
+                out: x.clone(),
+            }
+            .into(),
+            RmsNorm {
+                control: control(),
+                rows: RowSet::All,
+                x: x.clone(),
+                weight: self.f32(&[d]),
+                eps,
+                out: x.clone(),
+            }
+            .into(),
+            Linear {
+                control: control(),
+                rows: RowSet::All,
+                x: x.clone(),
+                parts: vec![
+                    linear(DType::Q4_K, 512, wide.clone(), false),
+                    linear(DType::F16, 512, gate.clone(), true),
+                ],
+            }
+            .into(),
+            RopeAngles {
+                control: control(),
+                positions: self.tensor(DType::I32, &[m]),
+                theta: 1e6,
+                out: angles.clone(),
+            }
+            .into(),
+            QkNormRope {
+                control: control(),
+                angles,
+                q: q.clone(),
+                k: k.clone(),
+                q_norm: self.f32(&[64]),
+                k_norm: self.f32(&[64]),
+                eps,
+            }
+            .into(),
+            KvAppend { control: control(), k, v, cache: cache.clone() }.into(),
+            Attention {
+                control: control(),
+                regime: Regime::Step,
+                q: q.clone(),
+                cache,
+                scale: 0.125,
+                out: attended.clone(),
+            }
+            .into(),
+            OutputGate { control: control(), q, x: attended }.into(),
+            ShortConv {
+                control: control(),
+                x: qkv,
+                weight: self.f32(&[384, 4]),
+                state: self.f32(&[3, 384]),
+                out: convolved.clone(),
+            }
+            .into(),
+            GatedDelta {
+                control: control(),
+                regime: Regime::Step,
+                qkv: convolved,
+                alpha: self.f32(&[m, 2]),
+                beta: self.f32(&[m, 2]),
+                a: self.f32(&[2]),
+                dt_bias: self.f32(&[2]),
+                state: self.f32(&[2, 64, 64]),
+                out: heads.clone(),
+                key_heads: 2,
+                head_map: HeadMap::Tiled,
+                eps,
+            }
+            .into(),
+            GatedNorm {
+                control: control(),
+                x: heads.clone(),
+                z: self.f32(&[m, 2, 64]),
+                weight: self.f32(&[64]),
+                eps,
+                out: heads,
+            }
+            .into(),
+            SwiGlu { control: control(), gate: gate.clone(), up: wide, out: gate }.into(),
+            TopK {
+                control: control(),
+                logits,
+                k: 40,
+                ids: self.tensor(DType::I32, &[m, 40]),
+                values: self.f32(&[m, 40]),
+                log_sum_exp: Some(self.f32(&[m])),
+            }
+            .into(),
+        ]
+    }
+}
+
+fn tensor(device: &dyn Device, dtype: DType, dims: &[usize]) -> Tensor {
+    let shape = Shape::new(dims).unwrap();
+    let buffer = device.allocate(dtype.bytes_for(shape.elements()).unwrap(), "test").unwrap();
+    Tensor::new(&buffer, 0, dtype, shape).unwrap()
+}
+
+/// No test harness: its own threads would be counted too.
+fn main() {
+    for threads in [1, 3] {
+        let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
+        let device = CpuDriver::new(options).open(0).unwrap();
+        let control = Control(tensor(&*device, DType::I32, &[4]));
+        let model = Model { device: &*device, control: control.clone() };
+        let prepare = |op: &Op| device.prepare(op).unwrap();
+        let kernels: Vec<_> = model.ops().iter().map(prepare).collect();
+        assert_eq!(kernels.len(), 13, "every operation");
+        let graph = device.record(&kernels).unwrap();
+        let mut stream = device.stream().unwrap();
+        let mut out = [0; 64];
+        // Warm-up, then steps with other rows and longer contexts.
+        let mut before = 0;
+        for (step, [rows, committed]) in
+            [[1, 0], [8, 900], [2, 1], [8, 700], [1, 1000]].into_iter().enumerate()
+        {
+            if step == 1 {
+                before = REQUESTS.load(Ordering::Relaxed);
+            }
+            let mut words = [0; 16];
+            for (place, word) in words.chunks_exact_mut(4).zip([rows, committed, 0, rows]) {
+                place.copy_from_slice(&i32::to_le_bytes(word));
+            }
+            stream.write(control.0.buffer(), 0, &words).unwrap();
+            stream.launch_graph(&*graph).unwrap();
+            stream.read(control.0.buffer(), 0, &mut out[..16]).unwrap();
+            stream.synchronize().unwrap();
+        }
+        let requests = REQUESTS.load(Ordering::Relaxed) - before;
+        assert_eq!(requests, 0, "with {threads} threads");
+        // The counter counts.
+        drop(std::hint::black_box(vec![1u8; 100]));
+        assert!(REQUESTS.load(Ordering::Relaxed) > before);
+    }
+}
