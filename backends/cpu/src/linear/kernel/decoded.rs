@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use foretoken::device::Activations;
 
 use super::sub_block::{self, SubScales, each_sub};
-use super::{AHEAD, Block, Job, Panel, unroll};
+use super::{Block, Job, Panel, unroll};
 use crate::linear::lanes::Lanes;
 use crate::linear::layout::{CHUNK_SUBS, Layout, SUB};
 
