@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use foretoken::device::{Device, DeviceSpec, Driver};
+use foretoken::device::{Device, DeviceInfo, DeviceSpec, Driver};
 use foretoken::generate::select_device;
 use foretoken_cpu::{CpuDriver, CpuOptions};
 
@@ -66,5 +66,28 @@ pub(crate) fn open(
     spec: &DeviceSpec,
     options: DriverOptions,
 ) -> foretoken::Result<Arc<dyn Device>> {
-    select_device(&drivers(options), spec)
+    let drivers = drivers(options);
+    let device = select_device(&drivers, spec)?;
+    if *spec == DeviceSpec::Auto {
+        warn_of_unused(&drivers, &device.info());
+    }
+    Ok(device)
+}
+
+/// Says which devices `auto` passed over because nothing in this build runs on them.
+fn warn_of_unused(drivers: &[Arc<dyn Driver>], chosen: &DeviceInfo) {
+    for driver in drivers.iter().filter(|driver| driver.name() != chosen.driver) {
+        let devices = driver.devices().unwrap_or_default();
+        for unused in devices.iter().filter(|info| driver.score(info) == 0) {
+            tracing::warn!(
+                "{}:{} ({}, {}) is not used, as this build has no kernels for it; using {}:{}",
+                unused.driver,
+                unused.index,
+                unused.name,
+                unused.arch,
+                chosen.driver,
+                chosen.index
+            );
+        }
+    }
 }

@@ -90,10 +90,12 @@ impl GpuReport {
     }
 }
 
-/// A driver's devices; that it could not list them is one more problem.
+/// A driver's devices and problems; that it could not list them is one more problem.
+/// In this order: problems belong to the last look at the devices.
 fn found(driver: &dyn Driver) -> (Vec<DeviceInfo>, Vec<String>) {
+    let devices = driver.devices();
     let mut problems = driver.problems();
-    let devices = driver.devices().unwrap_or_else(|error| {
+    let devices = devices.unwrap_or_else(|error| {
         problems.push(error.to_string());
         Vec::new()
     });

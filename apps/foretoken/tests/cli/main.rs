@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)] // a skipped test says so
 
 mod engine;
+mod gpu;
 mod help;
 mod hostile;
 mod json;
