@@ -8,6 +8,18 @@
 //! that a row's bits do not depend on its company, and that the check can fail.
 //! `cases` holds one file for each family of operations.
 //!
+//! ```no_run
+//! use foretoken::device::Driver;
+//! use foretoken::testing::{OpTable, run_op_table};
+//!
+//! fn check(driver: &dyn Driver) -> foretoken::Result<()> {
+//!     let device = driver.open(0)?;
+//!     let report = run_op_table(&*device, &OpTable::default());
+//!     assert!(report.is_ok(), "{report}");
+//!     Ok(())
+//! }
+//! ```
+//!
 //! Behind the feature `testing`. Depends on the seam and on `quant`; no driver is
 //! named here, and drivers outside this workspace use it unchanged.
 

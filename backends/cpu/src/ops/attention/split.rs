@@ -1,9 +1,11 @@
 //! One split of the keys for one block of queries.
 
+use std::ops::Range;
+
 use foretoken::kernel::Attention;
 
 use super::fold::Stats;
-use super::tiles::{TILE, scores, weigh, widen_bf16, widen_f16};
+use super::tiles::{TILE, Tile, scores, weigh, widen_bf16, widen_f16};
 use crate::math::{exp1, largest, per_isa, sum};
 use crate::ops::kv_append::Cache;
 use crate::simd::Isa;
@@ -64,9 +66,7 @@ pub(super) fn split(
     let group = queries.len() / visible.len();
     let n = visible.iter().copied().max().unwrap_or(0);
     for start in (0..n).step_by(TILE) {
-        let count = TILE.min(n - start);
-        let tile = &mut room.tile[..count * d];
-        keys.fetch(isa, keys.k, start, tile);
+        let tile = keys.fetch(isa, keys.k, start..n.min(start + TILE), room.tile);
         scores(isa, queries, tile, scale, &mut room.scores[start..], STRIDE);
     }
     for (q, stats) in stats.iter_mut().enumerate().take(queries.len()) {
@@ -75,35 +75,45 @@ pub(super) fn split(
     }
     sums.fill(0.0);
     for start in (0..n).step_by(TILE) {
-        let count = TILE.min(n - start);
-        let tile = &mut room.tile[..count * d];
-        keys.fetch(isa, keys.v, start, tile);
+        let tile = keys.fetch(isa, keys.v, start..n.min(start + TILE), room.tile);
         // Each row stops at its own last key: one more term, even a zero, would be
         // another sum.
         for (row, &seen) in visible.iter().enumerate() {
-            let count = count.min(seen.saturating_sub(start));
+            let seen = Tile { count: tile.count.min(seen.saturating_sub(start)), ..tile };
             let p = &room.scores[row * group * STRIDE + start..];
             let sums = &mut sums[row * group * d..(row + 1) * group * d];
-            weigh(isa, p, STRIDE, &tile[..count * d], sums, d);
+            weigh(isa, p, STRIDE, seen, sums, d);
         }
     }
 }
 
 impl Keys<'_> {
-    /// Decodes slots `start ..` of the split into `tile`.
-    fn fetch(&self, isa: Isa, cache: &Cache, start: usize, tile: &mut [f32]) {
-        for (i, to) in tile.chunks_exact_mut(self.head_dim).enumerate() {
-            let at = (self.first + start + i) * self.slot + self.offset;
-            let range = at..at + self.head_dim;
+    /// Some slots of the split as floats, decoded to `room` unless they are floats.
+    fn fetch<'a>(
+        &self,
+        isa: Isa,
+        cache: &Cache,
+        slots: Range<usize>,
+        room: &'a mut [f32],
+    ) -> Tile<'a> {
+        let (d, count) = (self.head_dim, slots.len());
+        let at = |slot: usize| (self.first + slot) * self.slot + self.offset;
+        if let Cache::F32(cache) = cache {
+            let range = at(slots.start)..at(slots.end - 1) + d;
+            // SAFETY: inputs of an operation are not written while it runs.
+            return Tile { data: unsafe { cache.read(range) }, pitch: self.slot, count };
+        }
+        for (to, slot) in room.chunks_exact_mut(d).zip(slots) {
+            let range = at(slot)..at(slot) + d;
             match cache {
-                // SAFETY: inputs of an operation are not written while it runs.
-                Cache::F32(c) => to.copy_from_slice(unsafe { c.read(range) }),
                 // SAFETY: as above.
-                Cache::F16(c) => widen_f16(isa, unsafe { c.read(range) }, to),
+                Cache::F16(cache) => widen_f16(isa, unsafe { cache.read(range) }, to),
                 // SAFETY: as above.
-                Cache::BF16(c) => widen_bf16(isa, unsafe { c.read(range) }, to),
+                Cache::BF16(cache) => widen_bf16(isa, unsafe { cache.read(range) }, to),
+                Cache::F32(_) => {}
             }
         }
+        Tile { data: room, pitch: d, count }
     }
 }
 

@@ -5,6 +5,17 @@ use crate::math::{LANES, Simd, bf16_to_f32, f16_to_f32, per_isa};
 /// Keys converted at a time.
 pub(super) const TILE: usize = 16;
 
+/// Some keys or values, as floats.
+#[derive(Clone, Copy)]
+pub(super) struct Tile<'a> {
+    /// The first begins here.
+    pub(super) data: &'a [f32],
+    /// From one to the next.
+    pub(super) pitch: usize,
+    /// How many.
+    pub(super) count: usize,
+}
+
 per_isa! {
     /// Decodes binary16.
     pub(super) fn widen_f16[_s](from: &[u16], to: &mut [f32]) {
@@ -28,12 +39,12 @@ per_isa! {
     /// in the order of [`dot`](crate::math::dot), times `scale`.
     pub(super) fn scores[s](
         queries: &[&[f32]],
-        keys: &[f32],
+        keys: Tile<'_>,
         scale: f32,
         out: &mut [f32],
         stride: usize,
     ) {
-        score_all(s, queries, keys, scale, out, stride);
+        score_all(s, queries, &keys, scale, out, stride);
     }
 }
 
@@ -41,7 +52,7 @@ per_isa! {
 fn score_all<S: Simd>(
     s: S,
     queries: &[&[f32]],
-    keys: &[f32],
+    keys: &Tile<'_>,
     scale: f32,
     out: &mut [f32],
     stride: usize,
@@ -72,18 +83,17 @@ fn score_all<S: Simd>(
 fn score_block<S: Simd, const Q: usize>(
     s: S,
     queries: [&[f32]; Q],
-    keys: &[f32],
+    keys: &Tile<'_>,
     scale: f32,
     out: &mut [f32],
     stride: usize,
 ) {
-    let d = queries[0].len();
-    let count = keys.len() / d;
+    let (d, count) = (queries[0].len(), keys.count);
     for start in (0..count).step_by(4) {
         // Past the last key, it is taken again and the result dropped.
         let four = [0, 1, 2, 3].map(|i| {
             let key = (start + i).min(count - 1);
-            &keys[key * d..(key + 1) * d]
+            &keys.data[key * keys.pitch..key * keys.pitch + d]
         });
         let sums = products::<S, Q>(s, queries, four);
         for (q, sums) in sums.iter().enumerate() {
@@ -139,16 +149,23 @@ per_isa! {
     pub(super) fn weigh[s](
         p: &[f32],
         stride: usize,
-        values: &[f32],
+        values: Tile<'_>,
         sums: &mut [f32],
         d: usize,
     ) {
-        weigh_all(s, p, stride, values, sums, d);
+        weigh_all(s, p, stride, &values, sums, d);
     }
 }
 
 #[inline(always)]
-fn weigh_all<S: Simd>(s: S, p: &[f32], stride: usize, values: &[f32], sums: &mut [f32], d: usize) {
+fn weigh_all<S: Simd>(
+    s: S,
+    p: &[f32],
+    stride: usize,
+    values: &Tile<'_>,
+    sums: &mut [f32],
+    d: usize,
+) {
     let queries = sums.len() / d;
     let mut at = 0;
     while at < queries {
@@ -167,11 +184,10 @@ fn weigh_block<S: Simd, const Q: usize, const C: usize>(
     s: S,
     p: &[f32],
     stride: usize,
-    values: &[f32],
+    values: &Tile<'_>,
     sums: &mut [f32],
     d: usize,
 ) -> usize {
-    let n = values.len() / d;
     let mut at = 0;
     // Plain index loops: adaptors and closures may end up as calls in builds that
     // optimise little.
@@ -183,8 +199,8 @@ fn weigh_block<S: Simd, const Q: usize, const C: usize>(
                 acc[q][c] = s.load(&from[c]);
             }
         }
-        for key in 0..n {
-            let from = values[key * d + at..][..C * LANES].as_chunks::<LANES>().0;
+        for key in 0..values.count {
+            let from = values.data[key * values.pitch + at..][..C * LANES].as_chunks::<LANES>().0;
             let mut v = [s.splat(0.0); C];
             for c in 0..C {
                 v[c] = s.load(&from[c]);
@@ -207,9 +223,10 @@ fn weigh_block<S: Simd, const Q: usize, const C: usize>(
     // What is left of a head whose size is not a multiple.
     if at < d {
         for q in 0..Q {
-            for (key, value) in values.chunks_exact(d).enumerate() {
+            for key in 0..values.count {
                 let weight = p[q * stride + key];
-                for (sum, v) in sums[q * d + at..(q + 1) * d].iter_mut().zip(&value[at..]) {
+                let rest = &values.data[key * values.pitch + at..key * values.pitch + d];
+                for (sum, v) in sums[q * d + at..(q + 1) * d].iter_mut().zip(rest) {
                     *sum = weight.mul_add(*v, *sum);
                 }
             }
