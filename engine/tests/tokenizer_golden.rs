@@ -103,3 +103,19 @@ fn qwen35_vocabulary_gives_the_ids_of_the_field() {
     assert_eq!(cases.len(), 253);
     check(&tokenizer, &cases);
 }
+
+/// The prompts that the reference outputs of the nano models start from.
+#[test]
+fn golden_prompts_have_the_ids_they_were_run_with() {
+    let Some(path) = test_data("golden/nano.json") else { return };
+    let file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-code-Q4_K_M.gguf");
+    let tokenizer = from_gguf(&path);
+    let prompts = file["prompts"].as_array().unwrap();
+    assert_eq!(prompts.len(), 11);
+    for prompt in prompts {
+        let text = prompt["text"].as_str().unwrap();
+        let ids: Vec<u32> = serde_json::from_value(prompt["ids"].clone()).unwrap();
+        assert_eq!(tokenizer.encode(text, Special::Parse), ids, "{text:?}");
+    }
+}
