@@ -65,6 +65,7 @@ fn run(source: &str) -> Result<String, TemplateFault> {
 #[test]
 fn what_a_template_is_given() {
     assert_eq!(run("{{ messages[0].content }}{{ bos_token }}{{ eos_token }}").unwrap(), "hi</s>");
+    assert_eq!(run("a{% generation -%} b {%- endgeneration %}c").unwrap(), "abc");
     assert_eq!(run("{{ tools is none }}{{ tools is defined }}").unwrap(), "TrueTrue");
     let year: u64 = run("{{ strftime_now('%Y') }}").unwrap().parse().unwrap();
     assert!((2025..3000).contains(&year));
@@ -160,6 +161,9 @@ fn recursion_meets_a_limit() {
         "{% set a = namespace() %}{% set b = namespace() %}{% for i in range(90000) %}\
          {% set a.x, b.x = b, a %}{% endfor %}",
         "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = {'k': ns.x} %}{% endfor %}",
+        // Hidden between what only look like the ends of another tag.
+        "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{# {% set ns.y = ' #}\
+         {% set ns.x = [ns.x] %}{# ' %} #}{% endfor %}",
         "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = ns | items %}{% endfor %}",
     ] {
         assert_eq!(run(source).unwrap_err(), TemplateFault::TooDeep, "{source}");

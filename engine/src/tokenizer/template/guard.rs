@@ -26,30 +26,43 @@ pub(super) fn is_too_deep(source: &str) -> bool {
     source.split("%}").flat_map(|part| part.split("}}")).any(|part| operators(part) > MAX_OPERATORS)
 }
 
-/// The source with [`FILTER`] at every assignment to an attribute.
+/// The source with [`FILTER`] at every assignment to an attribute, and with the
+/// `generation` tags, which mark text for training and change nothing, made into
+/// blocks that are always run.
 pub(super) fn guarded(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    // Tags are looked for everywhere, in comments and strings too: to change an odd
-    // text in there does less harm than to miss a tag.
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at_checked(at + 2).unwrap_or((rest, ""));
-        out.push_str(before);
-        rest = tag;
-        if let Some(set) = Set::find(tag) {
-            let (head, tail) = tag.split_at_checked(set.value).unwrap_or((tag, ""));
-            let value_len = set.end.saturating_sub(set.value);
-            let (value, tail) = tail.split_at_checked(value_len).unwrap_or((tail, ""));
-            out.push_str(head);
-            if set.is_block {
-                out.push_str(&format!("{value}|{FILTER} "));
-            } else {
-                out.push_str(&format!("({value})|{FILTER} "));
+    // Tags are looked for everywhere, in comments and strings too, and one inside what
+    // looks like another's value as well: to change an odd text in there does less harm
+    // than to miss a tag. Each edit is a place, what goes and what comes.
+    let mut edits: Vec<(usize, usize, String)> = Vec::new();
+    for (at, _) in source.match_indices("{%") {
+        let inside = at + 2;
+        let Some(tag) = source.get(inside..) else { continue };
+        let body = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
+        let start = inside + tag.len() - body.len();
+        let word = body.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(body.len());
+        match body.get(..word) {
+            Some("set") => {
+                if let Some(set) = Set::find(body.get(word..).unwrap_or("")) {
+                    let open = if set.is_block { "" } else { "(" };
+                    let close = if set.is_block { "" } else { ")" };
+                    edits.push((start + word + set.value, 0, open.to_owned()));
+                    edits.push((start + word + set.end, 0, format!("{close}|{FILTER} ")));
+                }
             }
-            rest = tail;
+            Some("generation") => edits.push((start, word, "if true".to_owned())),
+            Some("endgeneration") => edits.push((start, word, "endif".to_owned())),
+            _ => {}
         }
     }
-    out.push_str(rest);
+    edits.sort_by_key(|edit| edit.0);
+    let mut out = String::with_capacity(source.len());
+    let mut done = 0;
+    for (place, gone, text) in edits {
+        out.push_str(source.get(done..place).unwrap_or(""));
+        out.push_str(&text);
+        done = place + gone;
+    }
+    out.push_str(source.get(done..).unwrap_or(""));
     out
 }
 
@@ -62,13 +75,8 @@ struct Set {
 }
 
 impl Set {
-    /// Reads the inside of a tag up to its end.
-    fn find(tag: &str) -> Option<Self> {
-        let inside = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
-        let target = inside.strip_prefix("set")?;
-        target.starts_with(|c: char| c.is_whitespace() || c == '(').then_some(())?;
-        let from = tag.len() - target.len();
-
+    /// Reads a tag from the word `set` up to its end; places count from there.
+    fn find(target: &str) -> Option<Self> {
         let (mut quote, mut depth, mut dotted, mut equals) = (None, 0usize, false, None);
         let mut chars = target.char_indices().peekable();
         while let Some((at, c)) = chars.next() {
@@ -81,12 +89,9 @@ impl Set {
                 (Some(_), _) => {}
                 (None, '"' | '\'') => quote = Some(c),
                 (None, '%') if next == Some('}') => {
-                    let end = from + at;
-                    let end = match tag.get(..end)?.strip_suffix(['-', '+']) {
-                        Some(shorter) => shorter.len(),
-                        None => end,
-                    };
-                    let value = equals.map_or(end, |at: usize| from + at + 1);
+                    let inside = target.get(..at)?;
+                    let end = inside.strip_suffix(['-', '+']).unwrap_or(inside).len();
+                    let value = equals.map_or(end, |at: usize| at + 1);
                     let is_block = equals.is_none();
                     return dotted.then_some(Self { value, end, is_block });
                 }
@@ -155,6 +160,14 @@ mod tests {
             ),
             ("{% set a.b %}t{% endset %}", "{% set a.b |__plain__ %}t{% endset %}"),
             ("{% set a.b | f(c=1) +%}t", "{% set a.b | f(c=1) |__plain__ +%}t"),
+            (
+                "{# {% set a.b = ' #}{% set c.d = e %}{# ' %} #}",
+                "{# {% set a.b =( ' #}{% set c.d =( e )|__plain__ %}{# ' )|__plain__ %} #}",
+            ),
+            (
+                "{%- generation %}x{% endgeneration -%}{% generations %}",
+                "{%- if true %}x{% endif -%}{% generations %}",
+            ),
             ("{{ '{% set a.b = 1 %}' }}", "{{ '{% set a.b =( 1 )|__plain__ %}' }}"),
         ] {
             assert_eq!(guarded(source), want);
