@@ -3,8 +3,8 @@
 //! `cargo bench -p foretoken-cpu --bench linear -- [TYPE,..] [NxK,..] [M,..] [ISA] [THREADS]`
 //! - `TYPE:f32` takes activations as they are.
 //! - THREADS 0 (the default) is the kernel alone on this thread, conversion of the rows
-//!   included; with more it is the whole operation, launch included, on a device with as
-//!   many workers.
+//!   included; with more it is the operation on a device with as many workers, one of
+//!   [`REPEATS`] in a graph.
 //!
 //! Each figure is the fastest of several runs (others may use the machine). `GB/s` counts
 //! the packed weight; one that is larger than the caches is read from memory. `%peak` is
@@ -20,6 +20,9 @@ use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::linear::{PackedWeight, Scratch};
 use foretoken_cpu::simd::Isa;
 use foretoken_cpu::{CpuDriver, CpuOptions};
+
+/// How often a graph holds the operation.
+const REPEATS: usize = 4;
 
 const SHAPES: &str =
     "1536x512,512x1536,2048x512,8192x512,3584x1024,1024x3584,6144x1024,248320x1024";
@@ -129,13 +132,14 @@ impl Case {
         let parts = vec![LinearPart { weight, out, accumulate: false }];
         let op = Linear { control: Control(control.clone()), rows: RowSet::All, x, parts };
         let kernel = device.prepare(&Op::from(op)).expect("a kernel");
-        let graph = device.record(&[kernel]).expect("a graph");
+        let graph = device.record(&vec![kernel; REPEATS]).expect("a graph");
         let seconds = rows.iter().map(|&m| {
             stream.write(control.buffer(), 0, &(m as i32).to_le_bytes()).expect("a write");
-            time(|| {
+            let s = time(|| {
                 stream.launch_graph(&*graph).expect("a launch");
                 stream.synchronize().expect("an end");
-            })
+            });
+            s / REPEATS as f64
         });
         (size, seconds.collect())
     }
@@ -172,7 +176,7 @@ fn weight(dtype: DType, rows: usize, cols: usize) -> HostTensor {
 fn time(mut call: impl FnMut()) -> f64 {
     let (mut best, mut total) = (Duration::MAX, Duration::ZERO);
     let mut runs = 0;
-    while runs < 5 || (total < Duration::from_millis(100) && runs < 5000) {
+    while runs < 5 || (total < Duration::from_millis(200) && runs < 5000) {
         let started = Instant::now();
         call();
         let took = started.elapsed();

@@ -11,6 +11,7 @@ use foretoken::tensor::DType;
 
 use super::PackedWeight;
 use super::dispatch::Kernels;
+use super::layout::SUB;
 use super::rows::{Record, Rows, row_bytes};
 use super::share::Pieces;
 use crate::device::CpuWeight;
@@ -22,6 +23,14 @@ use crate::simd::Isa;
 /// Bytes of panels that are multiplied by all tiles of rows before going on: they
 /// should stay in a core's second-level cache meanwhile.
 const RESIDENT: usize = 256 << 10;
+
+/// Sub-blocks of rows that each worker converts for itself, which takes less time than
+/// to meet at a barrier.
+const ALONE: usize = 128;
+/// Bytes of so many, in any form.
+const OWN: usize = ALONE * SUB * size_of::<f32>();
+/// Nanoseconds of work that are worth a claim.
+const CLAIM: usize = 1000;
 
 /// One product.
 struct Part {
@@ -37,7 +46,8 @@ struct Part {
 struct Form {
     activations: Activations,
     kernels: Kernels,
-    /// Where in the scratch memory.
+    /// Where in the scratch memory the rows lie: at first [`OWN`] bytes for each worker,
+    /// then all rows, shared.
     at: usize,
 }
 
@@ -50,6 +60,8 @@ struct Kernel {
     parts: Vec<Part>,
     forms: Vec<Form>,
     claims: ChunkCounter,
+    /// Bytes of an average panel.
+    panel_bytes: usize,
     dtype: DType,
     isa: Isa,
 }
@@ -64,7 +76,7 @@ pub(crate) fn prepare(bind: &Bind<'_>, op: &Linear) -> Result<Arc<dyn CpuKernel>
 
     let live = rows.min(out_rows);
     let (mut parts, mut forms) = (Vec::new(), Vec::<Form>::new());
-    let (mut panels, mut scratch) = (0usize, Some(0usize));
+    let (mut panels, mut bytes, mut scratch) = (0usize, 0usize, Some(0usize));
     for part in &op.parts {
         let weight = packed(bind, &part.weight)?;
         bind.ensure(weight.spec().cols == inputs, "x and a weight differ in width")?;
@@ -75,9 +87,11 @@ pub(crate) fn prepare(bind: &Bind<'_>, op: &Linear) -> Result<Arc<dyn CpuKernel>
             let at = scratch.unwrap_or(0);
             forms.push(Form { activations, kernels: weight.kernels(), at });
             let bytes = row_bytes(activations, inputs).checked_mul(live);
-            let bytes = bytes.and_then(|b| b.checked_next_multiple_of(size_of::<Record>()));
+            let bytes = bytes.and_then(|b| b.checked_next_multiple_of(align_of::<Record>()));
+            let bytes = bytes.and_then(|b| b.checked_add(bind.threads() * OWN));
             scratch = scratch.zip(bytes).and_then(|(at, bytes)| at.checked_add(bytes));
         }
+        bytes += weight.bytes();
         let end = panels + weight.panels();
         parts.push(bound(bind, part, panels..end)?);
         panels = end;
@@ -91,6 +105,7 @@ pub(crate) fn prepare(bind: &Bind<'_>, op: &Linear) -> Result<Arc<dyn CpuKernel>
         parts,
         forms,
         claims: ChunkCounter::new(),
+        panel_bytes: bytes / panels.max(1),
         dtype: first.weight.spec.dtype,
         isa: bind.isa(),
     }))
@@ -119,6 +134,10 @@ impl CpuKernel for Kernel {
         if rows.count == 0 {
             return;
         }
+        let share = match rows.count * inputs.div_ceil(SUB) <= ALONE {
+            true => None,
+            false => Some((worker.index, worker.count)),
+        };
         for form in &self.forms {
             let x = Rows {
                 first: self.x.part(rows.first * inputs..self.x.len()).as_mut_ptr(),
@@ -126,19 +145,25 @@ impl CpuKernel for Kernel {
                 rows: rows.count,
                 k: inputs,
             };
-            // SAFETY: rows inside `x`, which nobody writes; room for all of them was
-            // reserved; each worker converts a part of its own.
-            unsafe {
-                let (index, count) = (worker.index, worker.count);
-                let out = self.converted(worker, form, rows.count);
-                (form.kernels.convert)(x, form.activations, out, index, count);
-            }
+            let (part, parts) = share.unwrap_or((0, 1));
+            let out = self.converted(worker, form, rows.count, share.is_none());
+            // SAFETY: rows inside `x`, which nobody writes; `converted` has room for all of
+            // them; a worker converts all for itself or a part of its own for all.
+            unsafe { (form.kernels.convert)(x, form.activations, out, part, parts) }
         }
-        worker.barrier();
+        if share.is_some() {
+            worker.barrier();
+        }
         let panels = self.parts.last().map_or(0, |part| part.panels.end);
-        let pieces = Pieces::new(panels, worker.count);
-        for i in self.claims.chunks(worker, pieces.count()) {
-            self.multiply(worker, pieces.piece(i), rows.count);
+        // A core takes in about 100 bytes of weights a nanosecond, with every other row
+        // costing as much again.
+        let least = CLAIM * 200 / (self.panel_bytes * (rows.count + 1)).max(1);
+        let pieces = Pieces::new(panels, worker.count, least);
+        let multiply = |i| self.multiply(worker, pieces.piece(i), rows.count, share.is_none());
+        if pieces.is_even() {
+            multiply(worker.index);
+        } else {
+            self.claims.chunks(worker, pieces.count()).for_each(multiply);
         }
     }
 
@@ -148,14 +173,16 @@ impl CpuKernel for Kernel {
 }
 
 impl Kernel {
-    /// Where the rows converted to a form start, checked to hold `rows` rows.
-    fn converted(&self, worker: &Worker<'_>, form: &Form, rows: usize) -> *mut u8 {
+    /// Where the rows converted to a form start, a worker's own or those shared; checked
+    /// to hold `rows` rows.
+    fn converted(&self, worker: &Worker<'_>, form: &Form, rows: usize, own: bool) -> *mut u8 {
         let bytes = row_bytes(form.activations, self.dims[2]) * rows;
-        worker.scratch().part(form.at..form.at + bytes).as_mut_ptr()
+        let at = form.at + OWN * if own { worker.index } else { worker.count };
+        worker.scratch().part(at..at + bytes).as_mut_ptr()
     }
 
     /// Multiplies some panels of the parts laid end to end.
-    fn multiply(&self, worker: &Worker<'_>, panels: Range<usize>, rows: usize) {
+    fn multiply(&self, worker: &Worker<'_>, panels: Range<usize>, rows: usize, own: bool) {
         for part in &self.parts {
             let from = panels.start.max(part.panels.start);
             let to = panels.end.min(part.panels.end);
@@ -163,14 +190,14 @@ impl Kernel {
             let Some(CpuWeight::Linear(weight, _)) = weight else { continue };
             let form = self.forms.iter().find(|f| f.activations == weight.activations());
             let (Some(form), true) = (form, from < to) else { continue };
-            let acts = self.converted(worker, form, rows);
+            let acts = self.converted(worker, form, rows, own);
             let stride = weight.spec().rows;
             let out = part.out.part(0..rows * stride).as_mut_ptr();
             let step = weight.panels_in(RESIDENT);
             for first in (from..to).step_by(step) {
                 let some = first - part.panels.start..(first + step).min(to) - part.panels.start;
-                // SAFETY: the rows were converted for this form before the barrier; panels
-                // are claimed by one worker each and outputs do not overlap.
+                // SAFETY: the rows were converted to this form, by this worker or before the
+                // barrier; a panel is one worker's and outputs do not overlap.
                 unsafe { weight.run(some, acts, rows, out, stride, part.accumulate) }
             }
         }

@@ -34,19 +34,24 @@ impl<B: Block> Panel for Fast<B> {
                 }
                 let w = sub_block::codes::<L>(layout, p);
                 let records = acts.cast::<Record>().add(sub * T);
-                let halves = ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]);
+                let (low, high) = ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]);
                 unroll!(T, M, {
                     let record = records.add(M).cast::<u8>();
-                    if layout.sets == 1 {
-                        sums[M] =
-                            step::<L, 8>(layout, sums[M], &w, record, WHOLE, scales[0], shifts[0]);
+                    let product = if layout.sets == 1 {
+                        L::mul(dot::<L, 8>(layout, &w, record, WHOLE), scales[0])
                     } else {
-                        let (low, high) = &halves;
-                        let sum =
-                            step::<L, 4>(layout, sums[M], low, record, LOW, scales[0], shifts[0]);
-                        sums[M] =
-                            step::<L, 4>(layout, sum, high, record, HIGH, scales[1], shifts[1]);
+                        let first = L::mul(dot::<L, 4>(layout, &low, record, LOW), scales[0]);
+                        L::fma(dot::<L, 4>(layout, &high, record, HIGH), scales[1], first)
+                    };
+                    let step = L::splat(record.add(offset_of!(Record, scale)).cast());
+                    let mut sum = L::fma(product, step, sums[M]);
+                    if layout.zero.is_none() && layout.sets == 1 {
+                        sum = L::fma(shifts[0], L::splat(record.add(WHOLE.sum).cast()), sum);
+                    } else if layout.zero.is_none() {
+                        sum = L::fma(shifts[0], L::splat(record.add(LOW.sum).cast()), sum);
+                        sum = L::fma(shifts[1], L::splat(record.add(HIGH.sum).cast()), sum);
                     }
+                    sums[M] = sum;
                 });
             });
             sums
@@ -54,7 +59,7 @@ impl<B: Block> Panel for Fast<B> {
     }
 }
 
-/// Where in a record the codes and sums of (half) a sub-block lie.
+/// Where in a record the high parts and the sums of (half) a sub-block lie.
 #[derive(Clone, Copy)]
 struct Part {
     codes: usize,
@@ -62,43 +67,35 @@ struct Part {
     sum: usize,
 }
 
+// The low parts are found from the high ones.
+const _: () = assert!(offset_of!(Record, low) == offset_of!(Record, high) + SUB);
+
 const WHOLE: Part = Part {
-    codes: offset_of!(Record, codes),
+    codes: offset_of!(Record, high),
     minus: offset_of!(Record, minus),
     sum: offset_of!(Record, sum),
 };
 const LOW: Part = Part {
-    codes: offset_of!(Record, codes),
+    codes: offset_of!(Record, high),
     minus: offset_of!(Record, half_minus),
     sum: offset_of!(Record, half_sums),
 };
 const HIGH: Part = Part { codes: LOW.codes + 16, minus: LOW.minus + 4, sum: LOW.sum + 4 };
 
-/// One row's (half) sub-block: the sums so far and this one's part.
+/// The exact sum over (half) a sub-block of one row.
 ///
 /// # Safety
 /// `record` is a whole record.
 #[inline(always)]
-unsafe fn step<L: Lanes, const N: usize>(
+unsafe fn dot<L: Lanes, const N: usize>(
     layout: Layout,
-    sums: L::F,
     w: &[L::B; N],
     record: *const u8,
     part: Part,
-    scale: L::F,
-    shift: L::F,
 ) -> L::F {
     // SAFETY: fields of the record.
     unsafe {
-        let zero = i32::from(layout.zero.unwrap_or(0));
-        let minus = record.add(part.minus).cast();
-        let codes = record.add(part.codes).cast();
-        let dot = L::dot::<N>(w, codes, minus, layout.codes.max(), zero);
-        let ascale = L::splat(record.add(offset_of!(Record, scale)).cast());
-        let sums = L::fma(L::mul(L::to_f32(dot), scale), ascale, sums);
-        match layout.zero {
-            Some(_) => sums,
-            None => L::fma(shift, L::splat(record.add(part.sum).cast()), sums),
-        }
+        let (codes, minus) = (record.add(part.codes).cast(), record.add(part.minus).cast());
+        L::dot::<N>(w, codes, minus, layout.codes.max(), i32::from(layout.zero.unwrap_or(0)))
     }
 }

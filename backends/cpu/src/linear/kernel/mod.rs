@@ -1,15 +1,18 @@
 //! The kernels, written once over [`Lanes`].
 //!
 //! Order of one output element, the same for every row count, thread split and
-//! instruction set. `s` runs over the sub-blocks of 32 inputs, ascending; where the
-//! type has sub-blocks of 16, over those instead.
+//! instruction set. `s` runs over the sub-blocks of 32 inputs, ascending; `A` is the step
+//! of the activations there and `a` their 15-bit integers, `S` the scale of the weights and `c` their
+//! codes less the type's zero. Each `fma` rounds once, each product as it stands once.
 //!
-//! - Fast, types with a zero: `acc = fma(f32(sum_s (code - zero) * a) * scale_s, ascale_s, acc)`.
-//! - Fast, types with offsets: `acc = fma(f32(sum_s code * a) * scale_s, ascale_s, acc)`, then
-//!   `acc = fma(shift_s, ascale_s * f32(sum_s a), acc)`, where `shift` is minus the offset.
-//! - F32: `acc = fma(w_k, x_k, acc)` for each input `k`, ascending, with `w` decoded to `f32`.
+//! - Fast: `acc = fma(f32(sum a c) * S, A, acc)`.
+//! - Fast, two scales in a sub-block (sums over its first and last 16):
+//!   `acc = fma(fma(f32(sum a c)_1, S_1, f32(sum a c)_0 * S_0), A, acc)`.
+//! - Types with offsets, after that: `acc = fma(-offset, A * f32(sum a), acc)`, with two
+//!   scales for each half.
+//! - F32: `acc = fma(w, x, acc)` for each input, ascending, with `w` decoded to `f32`.
 //!
-//! All sums of codes are exact integers. Last, `out = acc * weight scale`, or
+//! Sums inside `f32(..)` are exact integers. Last, `out = acc * weight scale`, or
 //! `out = out + (acc * weight scale)` when accumulating.
 //!
 //! `sub_block` reads codes and scales, `fast` and `decoded` are the two kernels for
@@ -64,7 +67,7 @@ pub(super) struct Job {
 /// registers.
 macro_rules! unroll {
     ($t:ident, $m:ident, $body:block) => {
-        unroll!(@ $t, $m, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+        unroll!(@ $t, $m, $body, 0 1 2 3 4 5 6 7)
     };
     (@ $t:ident, $m:ident, $body:block, $($i:literal)*) => {
         $(if $t > $i {
@@ -125,7 +128,6 @@ pub(super) unsafe fn run<L: Lanes, P: Panel>(job: &Job) {
                         }
                     };
                 }
-                at!(16);
                 at!(8);
                 at!(4);
                 at!(2);

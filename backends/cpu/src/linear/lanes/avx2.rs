@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Lanes;
+use crate::linear::layout::SUB;
 
 /// 256-bit registers.
 #[derive(Clone, Copy)]
@@ -147,7 +148,7 @@ impl Lanes for Avx2 {
             minus: *const i32,
             max: u32,
             zero: i32,
-        ) -> I {
+        ) -> F {
             // `maddubs` adds two products in 16 bits and would saturate past 32767. Byte
             // codes, all of which have zero 128, are made signed: the magnitude goes into
             // the unsigned operand and the sign to the activations, and 2 * 128 * 127 fits.
@@ -163,26 +164,31 @@ impl Lanes for Avx2 {
             };
             let mut out = [start; 2];
             for (h, out) in out.iter_mut().enumerate() {
-                let mut pairs = _mm256_setzero_si256();
-                for (g, w) in w.iter().enumerate() {
-                    // SAFETY: 4 N bytes, by contract.
-                    let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
-                    let a = _mm256_set1_epi32(a);
-                    let products = if wide {
-                        let signed = _mm256_xor_si256(w[h], _mm256_set1_epi8(-128));
-                        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(a, signed))
-                    } else {
-                        _mm256_maddubs_epi16(w[h], a)
-                    };
-                    pairs = _mm256_add_epi16(pairs, products);
-                    if (g + 1) % room == 0 || g + 1 == N {
-                        let four = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-                        *out = _mm256_add_epi32(*out, four);
-                        pairs = _mm256_setzero_si256();
+                let mut sums = [_mm256_setzero_si256(), *out];
+                for (plane, sum) in sums.iter_mut().enumerate() {
+                    let mut pairs = _mm256_setzero_si256();
+                    for (g, w) in w.iter().enumerate() {
+                        // SAFETY: high and low parts, by contract.
+                        let a = unsafe { a.add(SUB * plane + 4 * g).cast::<i32>().read_unaligned() };
+                        let a = _mm256_set1_epi32(a);
+                        let products = if wide {
+                            let signed = _mm256_xor_si256(w[h], _mm256_set1_epi8(-128));
+                            let a = _mm256_sign_epi8(a, signed);
+                            _mm256_maddubs_epi16(_mm256_abs_epi8(signed), a)
+                        } else {
+                            _mm256_maddubs_epi16(w[h], a)
+                        };
+                        pairs = _mm256_add_epi16(pairs, products);
+                        if (g + 1) % room == 0 || g + 1 == N {
+                            let four = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                            *sum = _mm256_add_epi32(*sum, four);
+                            pairs = _mm256_setzero_si256();
+                        }
                     }
                 }
+                *out = _mm256_add_epi32(_mm256_slli_epi32::<7>(sums[0]), sums[1]);
             }
-            out
+            out.map(|sum| _mm256_cvtepi32_ps(sum))
         }
 
         fn largest(x: *const f32) -> u32 {
@@ -200,21 +206,25 @@ impl Lanes for Avx2 {
             _mm_cvtsi128_si32(one) as u32
         }
 
-        fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
-            let mut v = [_mm256_setzero_si256(); 4];
-            for (i, v) in v.iter_mut().enumerate() {
+        fn round(x: *const f32, by: f32, high: &mut [i8; SUB], low: &mut [i8; SUB]) -> [i32; 2] {
+            let (mut upper, mut lower) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
+            for i in 0..4 {
                 // SAFETY: 128 bytes, by contract.
                 let x = unsafe { _mm256_loadu_ps(x.add(8 * i)) };
-                *v = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(by)));
+                let v = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(by)));
+                upper[i] = _mm256_srai_epi32::<7>(_mm256_add_epi32(v, _mm256_set1_epi32(64)));
+                lower[i] = _mm256_sub_epi32(v, _mm256_slli_epi32::<7>(upper[i]));
             }
-            let words = [_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3])];
-            // Packing works on each half apart: put the groups of four back in order.
-            let order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
-            let all = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words[0], words[1]), order);
-            // SAFETY: 32 bytes, by contract.
-            unsafe { _mm256_storeu_si256(codes.cast(), all) };
-            let sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), all);
-            let sums = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+            let (upper, lower) = (to_bytes(upper), to_bytes(lower));
+            // SAFETY: 32 bytes each.
+            unsafe {
+                _mm256_storeu_si256(high.as_mut_ptr().cast(), upper);
+                _mm256_storeu_si256(low.as_mut_ptr().cast(), lower);
+            }
+            let (bytes, words) = (_mm256_set1_epi8(1), _mm256_set1_epi16(1));
+            let high = _mm256_madd_epi16(_mm256_maddubs_epi16(bytes, upper), words);
+            let low = _mm256_madd_epi16(_mm256_maddubs_epi16(bytes, lower), words);
+            let sums = _mm256_add_epi32(_mm256_slli_epi32::<7>(high), low);
             let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
             let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
             [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)]
@@ -224,4 +234,14 @@ impl Lanes for Avx2 {
             _mm_prefetch::<_MM_HINT_T0>(p.cast());
         }
     }
+}
+
+/// 32 integers as bytes, in order.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn to_bytes(v: [__m256i; 4]) -> __m256i {
+    let words = [_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3])];
+    // Packing works on each half apart: put the groups of four back in order.
+    let order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+    _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words[0], words[1]), order)
 }

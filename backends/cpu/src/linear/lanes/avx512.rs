@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Lanes;
+use crate::linear::layout::SUB;
 
 /// 512-bit registers.
 #[derive(Clone, Copy)]
@@ -23,7 +24,7 @@ impl Lanes for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
-    const HEIGHTS: usize = 16 + 8 + 4 + 2 + 1;
+    const HEIGHTS: usize = 8 + 4 + 2 + 1;
     const F32_HEIGHTS: usize = 8 + 2 + 1;
 
     ops! {
@@ -124,16 +125,25 @@ impl Lanes for Avx512 {
             minus: *const i32,
             _max: u32,
             zero: i32,
-        ) -> __m512i {
-            // SAFETY: 4 bytes, by contract. The product is a shift for all zeros in use.
-            let minus = _mm512_set1_epi32(unsafe { minus.read_unaligned() });
-            let mut sum = _mm512_mullo_epi32(minus, _mm512_set1_epi32(zero));
-            for (g, &w) in w.iter().enumerate() {
-                // SAFETY: 4 N bytes, by contract.
-                let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
-                sum = _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(a));
+        ) -> __m512 {
+            let (mut high, mut low) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+            if zero != 0 {
+                // SAFETY: 4 bytes, by contract.
+                let minus = _mm512_set1_epi32(unsafe { minus.read_unaligned() });
+                // A shift, for all zeros in use.
+                low = _mm512_mullo_epi32(opaque(minus), _mm512_set1_epi32(zero));
             }
-            sum
+            for (g, &w) in w.iter().enumerate() {
+                // SAFETY: high and low parts, by contract.
+                let (upper, lower) = unsafe {
+                    let upper = a.add(4 * g);
+                    let lower = upper.add(SUB).cast::<i32>();
+                    (upper.cast::<i32>().read_unaligned(), lower.read_unaligned())
+                };
+                high = _mm512_dpbusd_epi32(high, w, _mm512_set1_epi32(upper));
+                low = _mm512_dpbusd_epi32(low, w, _mm512_set1_epi32(lower));
+            }
+            _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<7>(high), low))
         }
 
         fn largest(x: *const f32) -> u32 {
@@ -144,16 +154,28 @@ impl Lanes for Avx512 {
             _mm512_reduce_max_epu32(both)
         }
 
-        fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+        fn round(x: *const f32, by: f32, high: &mut [i8; SUB], low: &mut [i8; SUB]) -> [i32; 2] {
             // SAFETY: 128 bytes, by contract.
-            let (a, b) = unsafe { (_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(16))) };
-            let by = _mm512_set1_ps(by);
-            let a = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, by)));
-            let b = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, by)));
-            let both = _mm256_set_m128i(b, a);
-            // SAFETY: 32 bytes, by contract.
-            unsafe { _mm256_storeu_si256(codes.cast(), both) };
-            let sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), both);
+            let x = unsafe { [_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(16))] };
+            let v = x.map(|x| _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(by))));
+            let upper =
+                v.map(|v| _mm512_srai_epi32::<7>(_mm512_add_epi32(v, _mm512_set1_epi32(64))));
+            let lower = [
+                _mm512_sub_epi32(v[0], _mm512_slli_epi32::<7>(upper[0])),
+                _mm512_sub_epi32(v[1], _mm512_slli_epi32::<7>(upper[1])),
+            ];
+            let [upper, lower] = [upper, lower].map(|part| {
+                let [first, last] = part.map(|half| _mm512_cvtsepi32_epi8(half));
+                _mm256_set_m128i(last, first)
+            });
+            // SAFETY: 32 bytes each.
+            unsafe {
+                _mm256_storeu_si256(high.as_mut_ptr().cast(), upper);
+                _mm256_storeu_si256(low.as_mut_ptr().cast(), lower);
+            }
+            let (zero, ones) = (_mm256_setzero_si256(), _mm256_set1_epi8(1));
+            let sums = _mm256_slli_epi32::<7>(_mm256_dpbusd_epi32(zero, ones, upper));
+            let sums = _mm256_dpbusd_epi32(sums, ones, lower);
             let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
             let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
             [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)]
@@ -163,4 +185,18 @@ impl Lanes for Avx512 {
             _mm_prefetch::<_MM_HINT_T0>(p.cast());
         }
     }
+}
+
+/// The same vector, as one whose lanes the compiler does not know to be equal. It would
+/// else compute on the one value in a general register and then move it over, which
+/// costs more than the rest of a row's work (measured: 10.7 cycles a row against 6.0).
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn opaque(v: __m512i) -> __m512i {
+    let mut v = v;
+    // SAFETY: no instruction at all.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags));
+    }
+    v
 }

@@ -13,6 +13,8 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
+use super::layout::SUB;
+
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
@@ -33,8 +35,8 @@ pub(super) trait Lanes: Copy + 'static {
     type I: Copy;
     /// 64 bytes, four to a lane.
     type B: Copy;
-    /// Heights of the tiles whose sums the register file can hold: a sum of powers of
-    /// two, 1 among them. Fewer heights, less code.
+    /// Heights of the tiles whose sums the register file can hold, at most 8: a sum of
+    /// powers of two, 1 among them. Fewer heights, less code.
     const HEIGHTS: usize;
     /// The same for `f32` activations.
     const F32_HEIGHTS: usize;
@@ -80,23 +82,26 @@ pub(super) trait Lanes: Copy + 'static {
     /// Byte `J` of each lane, zero-extended.
     unsafe fn byte<const J: u32>(v: Self::B) -> Self::I;
 
-    /// `sum over g, j of (w[g][lane][j] - zero) * a[4 g + j]`, exactly. Codes are at most
-    /// `max`, activations within -127 ..= 127; `minus` is minus the sum of the latter.
+    /// `sum over g, j of (w[g][lane][j] - zero) * v[4 g + j]`, an exact integer, as `f32`
+    /// (rounded to nearest even from 2^24 on). `v = 128 * high + low` as in a
+    /// [`Record`](super::rows::Record): high parts at `a`, low ones [`SUB`] bytes on. Codes
+    /// are at most `max`; `minus` is minus the sum of `v`.
     unsafe fn dot<const N: usize>(
         w: &[Self::B; N],
         a: *const i8,
         minus: *const i32,
         max: u32,
         zero: i32,
-    ) -> Self::I;
+    ) -> Self::F;
 
     /// The largest magnitude among 32 `f32`, as bits: above those of any finite number
     /// when there is an infinity or a NaN.
     unsafe fn largest(x: *const f32) -> u32;
-    /// Writes `x[i] * by`, rounded to the nearest integer (ties to even), for 32 values,
-    /// and returns the sums of the first and the last sixteen. Products are within
-    /// -127 ..= 127; where one is not a number, its code is unspecified.
-    unsafe fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2];
+    /// Rounds `x[i] * by` to the nearest integer `v` (ties to even), for 32 values, writes
+    /// `(v + 64) >> 7` and what is left of `v`, and returns the sums of the first and the
+    /// last sixteen `v`. Magnitudes are at most 16256; where a product is not a number, its
+    /// parts are unspecified.
+    unsafe fn round(x: *const f32, by: f32, high: &mut [i8; SUB], low: &mut [i8; SUB]) -> [i32; 2];
 
     /// Asks for the cache line at `p`, which need not be mapped.
     unsafe fn prefetch(p: *const u8);

@@ -3,6 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::{Lanes, Portable};
+use crate::linear::layout::SUB;
 
 /// 128-bit registers.
 #[derive(Clone, Copy)]
@@ -136,24 +137,32 @@ impl Lanes for Neon {
             minus: *const i32,
             max: u32,
             zero: i32,
-        ) -> I {
+        ) -> F {
             // Bytes are multiplied as signed ones. Byte codes, all of which have zero 128,
             // become so by it; smaller codes are below 128 anyway.
             let wide = max > 127;
             debug_assert!(!wide || zero == 128);
             // SAFETY: 4 bytes, by contract.
             let minus = unsafe { minus.read_unaligned() };
-            let mut sum = [vdupq_n_s32(if wide { 0 } else { minus * zero }); 4];
+            let mut high = [vdupq_n_s32(0); 4];
+            let mut low = [vdupq_n_s32(if wide { 0 } else { minus * zero }); 4];
             for (g, w) in w.iter().enumerate() {
-                // SAFETY: 4 N bytes, by contract.
-                let a = unsafe { a.add(4 * g).cast::<i32>().read_unaligned() };
-                let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
-                for (sum, &w) in sum.iter_mut().zip(w) {
+                // SAFETY: high and low parts, by contract.
+                let (upper, lower) = unsafe {
+                    let upper = a.add(4 * g);
+                    let lower = upper.add(SUB).cast::<i32>();
+                    (upper.cast::<i32>().read_unaligned(), lower.read_unaligned())
+                };
+                let upper = vreinterpretq_s8_s32(vdupq_n_s32(upper));
+                let lower = vreinterpretq_s8_s32(vdupq_n_s32(lower));
+                for (i, &w) in w.iter().enumerate() {
                     let w = if wide { veorq_u8(w, vdupq_n_u8(128)) } else { w };
-                    *sum = dot4(*sum, vreinterpretq_s8_u8(w), a);
+                    let w = vreinterpretq_s8_u8(w);
+                    high[i] = dot4(high[i], w, upper);
+                    low[i] = dot4(low[i], w, lower);
                 }
             }
-            sum
+            std::array::from_fn(|i| vcvtq_f32_s32(vaddq_s32(vshlq_n_s32::<7>(high[i]), low[i])))
         }
 
         fn largest(x: *const f32) -> u32 {
@@ -166,20 +175,25 @@ impl Lanes for Neon {
             vmaxvq_u32(largest)
         }
 
-        fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+        fn round(x: *const f32, by: f32, high: &mut [i8; SUB], low: &mut [i8; SUB]) -> [i32; 2] {
             let mut sums = [0; 2];
-            for (half, sum) in sums.iter_mut().enumerate() {
-                let words: [int16x4_t; 4] = std::array::from_fn(|i| {
-                    // SAFETY: 128 bytes, by contract.
-                    let v = unsafe { vld1q_f32(x.add(16 * half + 4 * i)) };
-                    vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(v, by)))
-                });
-                let low = vqmovn_s16(vcombine_s16(words[0], words[1]));
-                let high = vqmovn_s16(vcombine_s16(words[2], words[3]));
-                let all = vcombine_s8(low, high);
-                // SAFETY: 32 bytes, by contract.
-                unsafe { vst1q_s8(codes.add(16 * half), all) };
-                *sum = i32::from(vaddlvq_s8(all));
+            for i in 0..8 {
+                // SAFETY: 128 bytes, by contract.
+                let x = unsafe { vld1q_f32(x.add(4 * i)) };
+                let v = vcvtnq_s32_f32(vmulq_n_f32(x, by));
+                let upper = vshrq_n_s32::<7>(vaddq_s32(v, vdupq_n_s32(64)));
+                let lower = vsubq_s32(v, vshlq_n_s32::<7>(upper));
+                let mut words = [[0i32; 4]; 2];
+                // SAFETY: arrays of four.
+                unsafe {
+                    vst1q_s32(words[0].as_mut_ptr(), upper);
+                    vst1q_s32(words[1].as_mut_ptr(), lower);
+                }
+                for j in 0..4 {
+                    high[4 * i + j] = words[0][j] as i8;
+                    low[4 * i + j] = words[1][j] as i8;
+                }
+                sums[i / 4] += vaddvq_s32(v);
             }
             sums
         }

@@ -4,6 +4,7 @@
 use half::{bf16, f16};
 
 use super::Lanes;
+use crate::linear::layout::SUB;
 
 /// Arrays of 16 and 64.
 #[derive(Clone, Copy)]
@@ -112,18 +113,21 @@ impl Lanes for Portable {
         _minus: *const i32,
         _max: u32,
         zero: i32,
-    ) -> Self::I {
+    ) -> Self::F {
         let mut sum = [0; 16];
         for (g, w) in w.iter().enumerate() {
-            // SAFETY: 4 N bytes, by contract.
-            let a = unsafe { a.add(4 * g).cast::<[i8; 4]>().read() };
+            // SAFETY: high and low parts, by contract.
+            let (high, low) = unsafe {
+                let high = a.add(4 * g);
+                (high.cast::<[i8; 4]>().read(), high.add(SUB).cast::<[i8; 4]>().read())
+            };
             for (sum, w) in sum.iter_mut().zip(w.as_chunks::<4>().0) {
-                for (&w, &a) in w.iter().zip(&a) {
-                    *sum += (i32::from(w) - zero) * i32::from(a);
+                for (&w, (&high, &low)) in w.iter().zip(high.iter().zip(&low)) {
+                    *sum += (i32::from(w) - zero) * (128 * i32::from(high) + i32::from(low));
                 }
             }
         }
-        sum
+        sum.map(|sum| sum as f32)
     }
 
     unsafe fn largest(x: *const f32) -> u32 {
@@ -133,14 +137,15 @@ impl Lanes for Portable {
         x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
     }
 
-    unsafe fn round(x: *const f32, by: f32, codes: *mut i8) -> [i32; 2] {
+    unsafe fn round(x: *const f32, by: f32, high: &mut [i8; SUB], low: &mut [i8; SUB]) -> [i32; 2] {
         // SAFETY: 128 bytes, by contract.
-        let x = unsafe { x.cast::<[f32; 32]>().read_unaligned() };
-        let rounded = x.map(|x| (x * by).round_ties_even() as i8);
-        // SAFETY: 32 bytes, by contract.
-        unsafe { codes.cast::<[i8; 32]>().write(rounded) };
-        let sum = |half: &[i8]| half.iter().map(|&code| i32::from(code)).sum();
-        [sum(&rounded[..16]), sum(&rounded[16..])]
+        let x = unsafe { x.cast::<[f32; SUB]>().read_unaligned() };
+        let v = x.map(|x| (x * by).round_ties_even() as i32);
+        for (v, (high, low)) in v.iter().zip(high.iter_mut().zip(low)) {
+            let upper = (v + 64) >> 7;
+            (*high, *low) = (upper as i8, (v - (upper << 7)) as i8);
+        }
+        [v[..16].iter().sum(), v[16..].iter().sum()]
     }
 
     unsafe fn prefetch(_p: *const u8) {}
