@@ -10,7 +10,8 @@ use crate::tensor::DType;
 /// How activations enter a linear operation whose weights are quantised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Activations {
-    /// The driver's fast path (8-bit integers per 32 values on the CPU).
+    /// The driver's fast path: no coarser than binary16 (15-bit integers per 32 values
+    /// on the CPU), or than bfloat16 beside BF16 weights.
     #[default]
     Fast,
     /// 32-bit floats: the reference path.

@@ -64,21 +64,23 @@ struct Part {
 
 /// Error allowed for one output, given the row of activations, the row of weights and
 /// the sum of the magnitudes of the terms.
-fn allowed(mode: Activations, x: &[f32], w: &[f32], size: f64) -> f64 {
+fn allowed(dtype: DType, mode: Activations, x: &[f32], w: &[f32], size: f64) -> f64 {
     // Rounding of a sum of K terms: it grows as the root of K; and decoding.
     let rounding = f64::from(f32::EPSILON) * size * ((x.len() as f64).sqrt() + 8.0);
     if mode == Activations::F32 {
         return rounding;
     }
-    // Activations as 8-bit integers per 32 values are off by half a step each (a step
-    // is the largest of the 32 over 127); with stored scales rounded to 16 bits, by
-    // 2^-11 more. No other fast path may be coarser.
-    let step = |(x, w): (&[f32], &[f32])| {
+    // A fast path may round activations: to binary16, or to integers that are as fine
+    // for the largest of 32 values, half a unit being 2^-12 of it; beside BF16 weights
+    // to bfloat16, 2^-9. Eight-bit integers are too coarse, and are noticed. Errors of
+    // different inputs are independent and uniform, so this is seven deviations.
+    let unit = if dtype == DType::BF16 { 1.0 / 512.0 } else { 1.0 / 4096.0 };
+    let square = |(x, w): (&[f32], &[f32])| {
         let top = x.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
-        top * w.iter().map(|w| f64::from(w.abs())).sum::<f64>()
+        w.iter().map(|&w| (f64::from(w) * top * unit).powi(2)).sum::<f64>()
     };
-    let steps: f64 = x.chunks(32).zip(w.chunks(32)).map(step).sum();
-    rounding + steps * (0.505 / 127.0 + 1.0 / 2048.0)
+    let squares: f64 = x.chunks(32).zip(w.chunks(32)).map(square).sum();
+    rounding + 4.0 * squares.sqrt()
 }
 
 fn product(
@@ -118,7 +120,8 @@ fn product(
                 let base = old.get(want.len()).map_or(0.0, |&x| f64::from(x));
                 want.push(base + y * scale);
                 let rounding = f64::from(f32::EPSILON) * (base.abs() + y.abs());
-                tolerances.push(allowed(mode, row, w, size) * scale + rounding);
+                tolerances
+                    .push(allowed(part.weight.spec.dtype, mode, row, w, size) * scale + rounding);
             }
         }
         rig.expect("out", &part.out, &want, |i| tolerances[i])?;
@@ -145,7 +148,7 @@ fn logit_rows(rig: &mut Rig<'_>, mode: Activations) -> Result<(), CaseFault> {
             for row in x[from * k..(from + count) * k].chunks_exact(k) {
                 for ((y, size), w) in linear(row, &values).into_iter().zip(values.chunks_exact(k)) {
                     want.push(y);
-                    tolerances.push(allowed(mode, row, w, size));
+                    tolerances.push(allowed(DType::Q4_K, mode, row, w, size));
                 }
             }
             rig.expect("out", &out, &want, |i| tolerances[i])?;
@@ -169,4 +172,33 @@ fn refused(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     let out = rig.blank("out", &[2, 5])?;
     let parts = vec![LinearPart { weight, out, accumulate: false }];
     rig.refuses(Linear { x, parts, ..op }, "the output is wider than the weight has rows")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::rng::Rng;
+
+    /// The tolerance is one that binary16 activations meet and 8-bit integers do not.
+    #[test]
+    fn the_tolerance_tells_precisions_apart() {
+        let mut rng = Rng::new(5, "precisions");
+        for k in [32, 256, 1024] {
+            let (mut fine, mut coarse) = (0f64, 0f64);
+            for _ in 0..100 {
+                let (x, w) = (rng.floats(k), rng.floats_between(k, -1.0, 1.0));
+                let [(exact, size)] = linear(&x, &w)[..] else { panic!("one output") };
+                let allowed = allowed(DType::Q4_K, Activations::Fast, &x, &w, size);
+                let off = |x: &[f32]| (linear(x, &w)[0].0 - exact).abs() / allowed;
+                let half: Vec<f32> = x.iter().map(|&x| half::f16::from_f32(x).to_f32()).collect();
+                let bytes = x.chunks(32).flat_map(|x| {
+                    let step = x.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
+                    x.iter().map(move |x| (x / step).round() * step)
+                });
+                fine = fine.max(off(&half));
+                coarse = coarse.max(off(&bytes.collect::<Vec<_>>()));
+            }
+            assert!(fine < 0.5 && coarse > 2.0, "k={k}: {fine} {coarse}");
+        }
+    }
 }
