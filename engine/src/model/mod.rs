@@ -2,7 +2,7 @@
 //!
 //! An architecture is one file that says how its settings are read (from GGUF
 //! metadata and from a Hugging Face `config.json`) and how its tensors are named;
-//! it is entered in [`registry`]. Depends on `format`, `kernel`, `device`, `cache`;
+//! it is entered in `registry.rs`. Depends on `format`, `kernel`, `device`, `cache`;
 //! knows no driver.
 
 mod buffers;
