@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use foretoken::device::{Device, Driver, Graph, Stream};
 use foretoken::kernel::{
-    Attention, Control, GatedDelta, GatedNorm, HeadMap, KvPair, Op, Regime, RmsNorm, RowSet,
-    ShortConv, SwiGlu, TopK,
+    Attention, AttentionMask, Control, GatedDelta, GatedNorm, HeadMap, KvPair, Op, Regime, RmsNorm,
+    RowSet, ShortConv, SwiGlu, TopK,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::simd::Isa;
@@ -117,6 +117,7 @@ impl Bench {
             a: self.f32(&[heads]),
             dt_bias: self.f32(&[heads]),
             state: self.f32(&[heads, d, d]),
+            tree: None,
             out: self.f32(&[rows, heads, d]),
             key_heads: heads,
             head_map: HeadMap::Tiled,
@@ -131,6 +132,7 @@ impl Bench {
         let op = Attention {
             control: self.control(rows, context - rows),
             regime: Regime::Step,
+            mask: AttentionMask::Causal,
             q: self.f32(&[rows, heads, 2 * d]),
             cache: KvPair { k: cache(), v: cache() },
             scale: 1.0 / 16.0,
@@ -146,6 +148,7 @@ impl Bench {
             x: self.f32(&[rows, c]),
             weight: self.f32(&[c, 4]),
             state: self.f32(&[3, c]),
+            tree: None,
             out: self.f32(&[rows, c]),
         };
         self.run(rows, format!("{c} channels"), rows * c, op);

@@ -8,7 +8,9 @@ use foretoken::device::{
     Activations, Buffer, Device, DeviceFault, Driver, HostTensor, WeightRole, WeightSpec,
 };
 use foretoken::format::SharedBytes;
-use foretoken::kernel::{Attention, Control, Embed, KvAppend, KvPair, Op, Regime, RmsNorm, RowSet};
+use foretoken::kernel::{
+    Attention, AttentionMask, Control, Embed, KvAppend, KvPair, Op, Regime, RmsNorm, RowSet,
+};
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::simd::Isa;
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -211,6 +213,7 @@ fn overlapping_and_mistyped_operands_are_refused() {
     let attention = Attention {
         control: control(&*device, [1, 0, 0, 1]),
         regime: Regime::Step,
+        mask: AttentionMask::Causal,
         q: tensor(&*device, DType::F32, &[1, 1, 32]),
         cache: KvPair { k: cache.clone(), v: cache },
         scale: 1.0,

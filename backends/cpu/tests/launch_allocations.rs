@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
 use foretoken::format::SharedBytes;
 use foretoken::kernel::{
-    Attention, Control, Embed, GatedDelta, GatedNorm, HeadMap, KvAppend, KvPair, Linear,
-    LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, SwiGlu,
-    TopK,
+    Attention, AttentionMask, Control, Embed, GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend,
+    KvPair, Linear, LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet,
+    ShortConv, SwiGlu, TopK,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -119,10 +119,10 @@ impl Model<'_> {
             QkNormRope {
                 control: control(),
                 angles,
-                q: q.clone(),
-                k: k.clone(),
-                q_norm: self.f32(&[64]),
-                k_norm: self.f32(&[64]),
+                parts: vec![
+                    HeadPart { x: q.clone(), norm: self.f32(&[64]) },
+                    HeadPart { x: k.clone(), norm: self.f32(&[64]) },
+                ],
                 eps,
             }
             .into(),
@@ -130,6 +130,7 @@ impl Model<'_> {
             Attention {
                 control: control(),
                 regime: Regime::Step,
+                mask: AttentionMask::Causal,
                 q: q.clone(),
                 cache,
                 scale: 0.125,
@@ -142,6 +143,7 @@ impl Model<'_> {
                 x: qkv,
                 weight: self.f32(&[384, 4]),
                 state: self.f32(&[3, 384]),
+                tree: None,
                 out: convolved.clone(),
             }
             .into(),
@@ -154,6 +156,7 @@ impl Model<'_> {
                 a: self.f32(&[2]),
                 dt_bias: self.f32(&[2]),
                 state: self.f32(&[2, 64, 64]),
+                tree: None,
                 out: heads.clone(),
                 key_heads: 2,
                 head_map: HeadMap::Tiled,

@@ -159,10 +159,7 @@ fn an_operation_that_differs_a_little_is_caught() {
         ("gated_norm/m=17", twist!(GatedNorm, x => std::mem::swap(&mut x.x, &mut x.z))),
         ("swiglu/m=15/f=16/out=apart", twist!(SwiGlu, x => std::mem::swap(&mut x.gate, &mut x.up))),
         ("rope_angles/m=3/", twist!(RopeAngles, x => x.theta *= 1.000_001)),
-        (
-            "qk_norm_rope/m=2/",
-            twist!(QkNormRope, x => std::mem::swap(&mut x.q_norm, &mut x.k_norm)),
-        ),
+        ("qk_norm_rope/m=2/", twist!(QkNormRope, x => x.parts[0].norm = x.parts[1].norm.clone())),
         ("kv_append/F16-F16", twist!(KvAppend, x => std::mem::swap(&mut x.k, &mut x.v))),
         ("attention/", twist!(Attention, x => x.scale *= 1.001)),
         ("gated_delta/m=2/", twist!(GatedDelta, x => x.eps = 1e-3)),

@@ -1,6 +1,7 @@
 //! Softmax attention and what surrounds it.
 
 use super::control::{Control, Regime};
+use super::tree::TreeRows;
 use crate::tensor::Tensor;
 
 /// Cosines and sines of the rotary angles of each row:
@@ -17,7 +18,16 @@ pub struct RopeAngles {
     pub out: Tensor,
 }
 
-/// Per-head RMS norm of queries and keys, then NeoX rotary embedding of the first
+/// Heads that [`QkNormRope`] works on.
+#[derive(Clone, Debug)]
+pub struct HeadPart {
+    /// `[M, H, stride]` F32, in place; a head is its first `head_dim` values.
+    pub x: Tensor,
+    /// `[head_dim]` F32: weight of the norm, the same length in all parts.
+    pub norm: Tensor,
+}
+
+/// Per-head RMS norm of queries, keys or both, then NeoX rotary embedding of the first
 /// `rotary_dims` of each head (pairs `j, j + rotary_dims / 2`), in place.
 #[derive(Clone, Debug)]
 pub struct QkNormRope {
@@ -25,14 +35,8 @@ pub struct QkNormRope {
     pub control: Control,
     /// `[M, rotary_dims]` F32 from [`RopeAngles`].
     pub angles: Tensor,
-    /// `[M, Hq, q_stride]` F32; a head's query is its first `head_dim` values.
-    pub q: Tensor,
-    /// `[M, Hkv, head_dim]` F32.
-    pub k: Tensor,
-    /// `[head_dim]` F32.
-    pub q_norm: Tensor,
-    /// `[head_dim]` F32.
-    pub k_norm: Tensor,
+    /// Queries and keys; at least one part.
+    pub parts: Vec<HeadPart>,
     /// Added under the root of the norms.
     pub eps: f32,
 }
@@ -59,18 +63,40 @@ pub struct KvAppend {
     pub cache: KvPair,
 }
 
-/// Causal attention with grouped queries over the cache: row `i` sees slots
-/// `0 ..= committed + i`. Query head `h` reads key-value head `h / (Hq / Hkv)`.
+/// What a row of [`Attention`] sees. Slots below `committed` hold committed tokens;
+/// row `i` of the call has slot `committed + i`.
+#[derive(Clone, Debug)]
+pub enum AttentionMask {
+    /// Slots `0 ..= committed + i`.
+    Causal,
+    /// All committed slots and the slots of the row's ancestors and itself. The key at
+    /// logical position `committed + d` is that of the row's ancestor at depth `d`;
+    /// splits and the order of sums go by logical position, so a row gets the bits it
+    /// would get had its path been committed.
+    Tree(TreeRows),
+    /// A drafter's block at positions `committed + i` (slots and positions agree).
+    Block {
+        /// Sliding window: positions at a distance of this or more are not seen.
+        window: Option<usize>,
+        /// Rows see only themselves and earlier rows of the block.
+        causal: bool,
+    },
+}
+
+/// Attention with grouped queries over the cache. Query head `h` reads key-value head
+/// `h / (Hq / Hkv)`.
 ///
 /// The key range is split at absolute multiples of [`Attention::SPLIT`]; each
 /// split has its own maximum and sums, combined in ascending order. So a row's
-/// bits depend on its own context length alone.
+/// bits depend on its own context length (and window) alone.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// Control block.
     pub control: Control,
     /// Step or prefill.
     pub regime: Regime,
+    /// What each row sees. Only [`AttentionMask::Causal`] goes with prefill.
+    pub mask: AttentionMask,
     /// `[M, Hq, q_stride]` F32; the first `head_dim` of each head are the query.
     pub q: Tensor,
     /// The layer's cache, already holding the rows of this call.

@@ -1,11 +1,15 @@
 //! The gated delta rule and its short convolution.
 
 use super::control::{Control, Regime};
+use super::tree::TreeRows;
 use crate::tensor::Tensor;
 
 /// Depthwise causal convolution with SiLU over the token axis:
 /// `out[t, c] = silu(sum_j w[c, j] * x[t - width + 1 + j, c])`; inputs before the
 /// call come from `state`, which afterwards holds the last `width - 1` inputs.
+///
+/// With a tree, a row's earlier inputs are those of its ancestors, then `state`, which
+/// is left as it is.
 #[derive(Clone, Debug)]
 pub struct ShortConv {
     /// Control block.
@@ -14,8 +18,10 @@ pub struct ShortConv {
     pub x: Tensor,
     /// `[C, width]` F32; the last tap meets the current token.
     pub weight: Tensor,
-    /// `[width - 1, C]` F32, oldest first; updated.
+    /// `[width - 1, C]` F32, oldest first; updated unless there is a tree.
     pub state: Tensor,
+    /// The rows are nodes of a tree.
+    pub tree: Option<TreeRows>,
     /// `[M, C]` F32, not `x`.
     pub out: Tensor,
 }
@@ -35,6 +41,9 @@ pub enum HeadMap {
 /// `g = a * softplus(alpha + dt_bias)`, `b = sigmoid(beta)`, `q` and `k` scaled to
 /// unit length (`x / sqrt(sum x^2 + eps)`), `q` also by `1 / sqrt(dk)`; then
 /// `S *= exp(g)`, `d = b (v - S k)`, `S += d k^T`, `out = S q`.
+///
+/// With a tree, each row starts from the state its parent leaves, by the same
+/// instructions as a single step, and `state` is left as it is.
 #[derive(Clone, Debug)]
 pub struct GatedDelta {
     /// Control block.
@@ -51,8 +60,11 @@ pub struct GatedDelta {
     pub a: Tensor,
     /// `[Hv]` F32.
     pub dt_bias: Tensor,
-    /// `[Hv, dv, dk]` F32; updated to the state after the last row.
+    /// `[Hv, dv, dk]` F32; updated to the state after the last row unless there is a
+    /// tree.
     pub state: Tensor,
+    /// The rows are nodes of a tree; the regime is then [`Regime::Step`].
+    pub tree: Option<TreeRows>,
     /// `[M, Hv, dv]` F32.
     pub out: Tensor,
     /// Number of key heads.

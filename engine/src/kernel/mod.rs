@@ -9,13 +9,22 @@
 mod attention;
 mod control;
 mod delta;
+mod feature;
 mod key;
 mod op;
 mod pointwise;
+mod tree;
 
-pub use attention::{Attention, KvAppend, KvPair, OutputGate, QkNormRope, RopeAngles};
+pub use attention::{
+    Attention, AttentionMask, HeadPart, KvAppend, KvPair, OutputGate, QkNormRope, RopeAngles,
+};
 pub use control::{Control, Regime, RowSet};
 pub use delta::{GatedDelta, GatedNorm, HeadMap, ShortConv};
+pub use feature::{FeatureCommit, FeatureLoad, FeatureStore, Stamp};
 pub use key::KernelKey;
 pub use op::Op;
 pub use pointwise::{Embed, Linear, LinearPart, RmsNorm, SwiGlu, TopK};
+pub use tree::{
+    Advance, ConvCommit, Cursor, DeltaCommit, DraftBlock, DraftContext, KvCommit, Path, TreeBuild,
+    TreeLimits, TreeRows, TreeWalk,
+};

@@ -1,8 +1,9 @@
 //! The closed list.
 
 use super::{
-    Attention, Embed, GatedDelta, GatedNorm, KvAppend, Linear, OutputGate, QkNormRope, RmsNorm,
-    RopeAngles, ShortConv, SwiGlu, TopK,
+    Advance, Attention, ConvCommit, DeltaCommit, DraftBlock, DraftContext, Embed, FeatureCommit,
+    FeatureLoad, FeatureStore, GatedDelta, GatedNorm, KvAppend, KvCommit, Linear, OutputGate,
+    QkNormRope, RmsNorm, RopeAngles, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeWalk,
 };
 
 macro_rules! ops {
@@ -40,4 +41,16 @@ ops! {
     GatedNorm => "gated_norm",
     SwiGlu => "swiglu",
     TopK => "top_k",
+    FeatureStore => "feature_store",
+    FeatureCommit => "feature_commit",
+    FeatureLoad => "feature_load",
+    DraftContext => "draft_context",
+    DraftBlock => "draft_block",
+    TreeBuild => "tree_build",
+    TreeWalk => "tree_walk",
+    KvCommit => "kv_commit",
+    ConvCommit => "conv_commit",
+    DeltaCommit => "delta_commit",
+    Advance => "advance",
+    Stamp => "stamp",
 }

@@ -6,8 +6,8 @@ use crate::cache::{KvCache, RecurrentState};
 use crate::device::{DeviceFault, Weight};
 use crate::error::Result;
 use crate::kernel::{
-    Attention, Embed, GatedDelta, GatedNorm, KvAppend, Linear, LinearPart, Op, OutputGate,
-    QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, SwiGlu, TopK,
+    Attention, AttentionMask, Embed, GatedDelta, GatedNorm, HeadPart, KvAppend, Linear, LinearPart,
+    Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, SwiGlu, TopK,
 };
 use crate::tensor::Tensor;
 
@@ -131,10 +131,10 @@ impl GraphBuilder<'_> {
         ops.push(QkNormRope {
             control: control(),
             angles: self.buffers.angles.clone(),
-            q: b.q.clone(),
-            k: b.k.clone(),
-            q_norm: q_norm.clone(),
-            k_norm: k_norm.clone(),
+            parts: vec![
+                HeadPart { x: b.q.clone(), norm: q_norm.clone() },
+                HeadPart { x: b.k.clone(), norm: k_norm.clone() },
+            ],
             eps: self.config.eps,
         });
         ops.push(KvAppend {
@@ -146,6 +146,7 @@ impl GraphBuilder<'_> {
         ops.push(Attention {
             control: control(),
             regime,
+            mask: AttentionMask::Causal,
             q: b.q.clone(),
             cache: cache.clone(),
             scale: (1.0 / (a.head_dim as f64).sqrt()) as f32,
@@ -178,6 +179,7 @@ impl GraphBuilder<'_> {
             x: b.qkv.clone(),
             weight: conv.clone(),
             state: state.conv.clone(),
+            tree: None,
             out: b.conv.clone(),
         });
         ops.push(GatedDelta {
@@ -189,6 +191,7 @@ impl GraphBuilder<'_> {
             a: a.clone(),
             dt_bias: dt_bias.clone(),
             state: state.state.clone(),
+            tree: None,
             out: b.out.clone(),
             key_heads: d.key_heads,
             head_map: d.head_map,

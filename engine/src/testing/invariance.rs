@@ -16,8 +16,8 @@ use super::report::Runner;
 use super::rig::Rig;
 use crate::device::WeightRole;
 use crate::kernel::{
-    Attention, GatedDelta, HeadMap, KvPair, Linear, LinearPart, Regime, RmsNorm, RowSet, ShortConv,
-    TopK,
+    Attention, AttentionMask, GatedDelta, HeadMap, KvPair, Linear, LinearPart, Regime, RmsNorm,
+    RowSet, ShortConv, TopK,
 };
 use crate::tensor::DType;
 
@@ -194,6 +194,7 @@ impl Attend {
         let op = Attention {
             control: rig.control([rows.len(), self.committed + rows.start, 0, 0])?,
             regime: self.regime,
+            mask: AttentionMask::Causal,
             q: rig.f32("q", &[rows.len(), hq, d], &self.q[rows.start * n..rows.end * n])?,
             cache: self.cache.clone(),
             scale: 0.125,
@@ -280,6 +281,7 @@ fn conv(rig: &mut Rig<'_>, sizes: &[usize]) -> Result<(), CaseFault> {
             x: rig.f32("x", &[part.len(), c], &x[part.start * c..part.end * c])?,
             weight: rig.f32("weight", &[c, width], &w)?,
             state: rig.f32("state", &[width - 1, c], &state)?,
+            tree: None,
             out: rig.blank("out", &[part.len(), c])?,
         };
         rig.launch(op.clone())?;

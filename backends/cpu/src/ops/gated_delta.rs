@@ -65,6 +65,9 @@ impl Kernel {
         // they do not match.
         let wanted = key_heads.checked_mul(2 * dk).and_then(|n| n.checked_add(value_heads * dv));
         bind.ensure(wanted == Some(width), "qkv must be [M, 2 Hk dk + Hv dv]")?;
+        if op.tree.is_some() {
+            return Err(bind.unsupported(DType::F32));
+        }
         let inputs = [&op.qkv, &op.alpha, &op.beta, &op.a, &op.dt_bias, &op.control.0];
         bind.apart(&[&op.state, &op.out], &inputs)?;
         let kernel = Self {

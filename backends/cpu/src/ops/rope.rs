@@ -60,19 +60,21 @@ impl CpuKernel for Angles {
     }
 }
 
+/// Some heads of every row.
+struct Part {
+    x: View<f32>,
+    norm: View<f32>,
+    heads: usize,
+    stride: usize,
+}
+
 /// [`QkNormRope`].
 pub(super) struct Rotate {
     control: Controls,
     angles: View<f32>,
-    q: View<f32>,
-    k: View<f32>,
-    q_norm: View<f32>,
-    k_norm: View<f32>,
+    parts: Vec<Part>,
     eps: f32,
     rows: usize,
-    q_heads: usize,
-    q_stride: usize,
-    k_heads: usize,
     head_dim: usize,
     rotary: usize,
     isa: Isa,
@@ -80,29 +82,31 @@ pub(super) struct Rotate {
 
 impl Rotate {
     pub(super) fn new(bind: &Bind<'_>, op: &QkNormRope) -> Result<Self, DeviceFault> {
-        let [angles, rotary] = bind.dims(&op.angles, "angles must be [M, rotary_dims]")?;
-        let [q_rows, q_heads, q_stride] = bind.dims(&op.q, "q must be [M, Hq, q_stride]")?;
-        let [k_rows, k_heads, head_dim] = bind.dims(&op.k, "k must be [M, Hkv, head_dim]")?;
-        let [q_norm] = bind.dims(&op.q_norm, "q_norm must be [head_dim]")?;
-        let [k_norm] = bind.dims(&op.k_norm, "k_norm must be [head_dim]")?;
-        bind.ensure(q_norm == head_dim && k_norm == head_dim, "the norms must be [head_dim]")?;
-        bind.ensure(q_stride >= head_dim, "a row of q must hold a head")?;
+        let [mut rows, rotary] = bind.dims(&op.angles, "angles must be [M, rotary_dims]")?;
+        let first = op.parts.first().ok_or(bind.bad("there must be at least one part"))?;
+        let [head_dim] = bind.dims(&first.norm, "a norm must be [head_dim]")?;
         let fits = rotary % 2 == 0 && rotary <= head_dim;
         bind.ensure(fits, "rotary_dims must be even and at most head_dim")?;
-        let inputs = [&op.angles, &op.q_norm, &op.k_norm, &op.control.0];
-        bind.apart(&[&op.q, &op.k], &inputs)?;
+        let mut parts = Vec::with_capacity(op.parts.len());
+        for part in &op.parts {
+            let [part_rows, heads, stride] = bind.dims(&part.x, "a part must be [M, H, stride]")?;
+            let [norm] = bind.dims(&part.norm, "a norm must be [head_dim]")?;
+            bind.ensure(norm == head_dim, "the norms differ in head_dim")?;
+            bind.ensure(stride >= head_dim, "a row of a part must hold a head")?;
+            rows = rows.min(part_rows);
+            let (x, norm) = (bind.view(&part.x)?, bind.view(&part.norm)?);
+            parts.push(Part { x, norm, heads, stride });
+        }
+        let outputs: Vec<_> = op.parts.iter().map(|p| &p.x).collect();
+        let norms = op.parts.iter().map(|p| &p.norm);
+        let inputs: Vec<_> = norms.chain([&op.angles, &op.control.0]).collect();
+        bind.apart(&outputs, &inputs)?;
         Ok(Self {
             control: bind.control(&op.control)?,
             angles: bind.view(&op.angles)?,
-            q: bind.view(&op.q)?,
-            k: bind.view(&op.k)?,
-            q_norm: bind.view(&op.q_norm)?,
-            k_norm: bind.view(&op.k_norm)?,
+            parts,
             eps: op.eps,
-            rows: angles.min(q_rows).min(k_rows),
-            q_heads,
-            q_stride,
-            k_heads,
+            rows,
             head_dim,
             rotary,
             isa: bind.isa(),
@@ -113,21 +117,24 @@ impl Rotate {
 impl CpuKernel for Rotate {
     fn run(&self, worker: &Worker<'_>) {
         let rows = self.control.rows(worker, self.rows);
-        let (heads, d) = (self.q_heads + self.k_heads, self.head_dim);
+        let (heads, d) = (self.parts.iter().map(|p| p.heads).sum::<usize>(), self.head_dim);
         for item in worker.share(rows * heads, 1) {
-            let (row, head) = (item / heads, item % heads);
+            let (row, mut head) = (item / heads, item % heads);
             // SAFETY: inputs of an operation are not written while it runs.
             let angles = unsafe { self.angles.read(row * self.rotary..(row + 1) * self.rotary) };
-            let (tensor, start, weight) = match head.checked_sub(self.q_heads) {
-                None => (&self.q, (row * self.q_heads + head) * self.q_stride, &self.q_norm),
-                Some(head) => (&self.k, (row * self.k_heads + head) * d, &self.k_norm),
-            };
-            // SAFETY: as for the angles.
-            let weight = unsafe { weight.read(0..d) };
-            // SAFETY: each head of a row belongs to one worker.
-            let x = unsafe { tensor.write(start..start + d) };
-            norm(self.isa, x, weight, self.eps);
-            rotate(self.isa, x, angles);
+            for part in &self.parts {
+                let Some(later) = head.checked_sub(part.heads) else {
+                    let start = (row * part.heads + head) * part.stride;
+                    // SAFETY: as for the angles.
+                    let weight = unsafe { part.norm.read(0..d) };
+                    // SAFETY: each head of a row belongs to one worker.
+                    let x = unsafe { part.x.write(start..start + d) };
+                    norm(self.isa, x, weight, self.eps);
+                    rotate(self.isa, x, angles);
+                    break;
+                };
+                head = later;
+            }
         }
     }
 

@@ -35,6 +35,9 @@ impl Kernel {
         bind.ensure(same, "x, weight, state and out differ in channels")?;
         bind.ensure(past + 1 == width, "state must be [width - 1, C]")?;
         bind.ensure((2..=MAX_WIDTH).contains(&width), "a filter must have 2 to 8 taps")?;
+        if op.tree.is_some() {
+            return Err(bind.unsupported(DType::F32));
+        }
         bind.apart(&[&op.out, &op.state], &[&op.x, &op.weight, &op.control.0])?;
         Ok(Self {
             control: bind.control(&op.control)?,

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::SPARE;
-use crate::kernel::{Attention, KvAppend, KvPair, Regime};
+use crate::kernel::{Attention, AttentionMask, KvAppend, KvPair, Regime};
 use crate::tensor::{DType, Tensor};
 use crate::testing::compare;
 use crate::testing::fault::CaseFault;
@@ -138,6 +138,7 @@ fn attend(
     let op = Attention {
         control: rig.control([rows, committed, 0, 0])?,
         regime,
+        mask: AttentionMask::Causal,
         q: rig.f32("q", &[rows + SPARE, q_heads, q_stride], &q)?,
         cache: KvPair {
             k: rig.bytes("k cache", types[0], &dims, &k_bytes)?,
@@ -158,6 +159,7 @@ fn refused(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     let op = Attention {
         control: rig.control([1, 0, 0, 0])?,
         regime: Regime::Step,
+        mask: AttentionMask::Causal,
         q: rig.blank("q", &[1, 4, 32])?,
         cache: KvPair {
             k: rig.blank("k cache", &[8, 3, 32])?,

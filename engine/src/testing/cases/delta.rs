@@ -38,6 +38,7 @@ fn conv(rig: &mut Rig<'_>, rows: usize, channels: usize, width: usize) -> Result
         x: rig.f32("x", &[rows + SPARE, channels], &x)?,
         weight: rig.f32("weight", &[channels, width], &w)?,
         state: rig.f32("state", &[width - 1, channels], &past)?,
+        tree: None,
         out: rig.blank("out", &[rows + SPARE, channels])?,
     };
     rig.launch(op.clone())?;
@@ -95,6 +96,7 @@ impl Inputs {
             a: rig.f32("a", &[hv], &self.a)?,
             dt_bias: rig.f32("dt_bias", &[hv], &self.dt_bias)?,
             state: rig.f32("state", &[hv, dv, dk], &self.state)?,
+            tree: None,
             out: rig.blank("out", &[capacity, hv, dv])?,
             key_heads: hk,
             head_map: map,

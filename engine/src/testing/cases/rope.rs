@@ -1,7 +1,7 @@
 //! Rotary angles, norm and rotation of queries and keys.
 
 use super::{ROWS, SPARE};
-use crate::kernel::{QkNormRope, RopeAngles};
+use crate::kernel::{HeadPart, QkNormRope, RopeAngles};
 use crate::testing::fault::CaseFault;
 use crate::testing::reference::{qk_norm_rope, rope_angles};
 use crate::testing::report::Runner;
@@ -60,10 +60,16 @@ fn rotate(rig: &mut Rig<'_>, rows: usize, shape: Shape) -> Result<(), CaseFault>
     let op = QkNormRope {
         control: rig.control([rows, 0, 0, 0])?,
         angles: rig.f32("angles", &[capacity, rotary], &table)?,
-        q: rig.f32("q", &[capacity, q_heads, stride], &q)?,
-        k: rig.f32("k", &[capacity, k_heads, d], &k)?,
-        q_norm: rig.f32("q_norm", &[d], &q_norm)?,
-        k_norm: rig.f32("k_norm", &[d], &k_norm)?,
+        parts: vec![
+            HeadPart {
+                x: rig.f32("q", &[capacity, q_heads, stride], &q)?,
+                norm: rig.f32("q_norm", &[d], &q_norm)?,
+            },
+            HeadPart {
+                x: rig.f32("k", &[capacity, k_heads, d], &k)?,
+                norm: rig.f32("k_norm", &[d], &k_norm)?,
+            },
+        ],
         eps: EPS,
     };
     rig.launch(op.clone())?;
@@ -89,7 +95,7 @@ fn rotate(rig: &mut Rig<'_>, rows: usize, shape: Shape) -> Result<(), CaseFault>
         }
     };
     let want = heads(&q, stride, &q_norm);
-    rig.expect("q", &op.q, &want, close(&want, stride))?;
+    rig.expect("q", &op.parts[0].x, &want, close(&want, stride))?;
     let want = heads(&k, d, &k_norm);
-    rig.expect("k", &op.k, &want, close(&want, d))
+    rig.expect("k", &op.parts[1].x, &want, close(&want, d))
 }

@@ -1,7 +1,7 @@
 //! Binding, and the choice of how to share the work.
 
 use foretoken::device::DeviceFault;
-use foretoken::kernel::{Attention, KernelKey, Regime};
+use foretoken::kernel::{Attention, AttentionMask, KernelKey, Regime};
 use foretoken::tensor::DType;
 
 use super::shape::{Call, Shape};
@@ -35,6 +35,9 @@ impl Kernel {
         bind.ensure(dim == head_dim, "the cache and out differ in head_dim")?;
         bind.ensure(q_stride >= head_dim, "a row of q must hold a head")?;
         bind.ensure(q_heads % kv_heads == 0, "Hq must be a multiple of Hkv")?;
+        if !matches!(op.mask, AttentionMask::Causal) {
+            return Err(bind.unsupported(op.cache.k.dtype()));
+        }
         let group = q_heads / kv_heads;
         bind.ensure(group <= MAX_QUERIES, "more than 32 query heads to a key-value head")?;
         bind.apart(&[&op.out], &[&op.q, &op.cache.k, &op.cache.v, &op.control.0])?;
