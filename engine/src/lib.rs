@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod model;
 pub mod quant;
 pub mod sample;
+pub mod speculate;
 pub mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
