@@ -16,6 +16,10 @@ pub enum MemoryKind {
     Scratch,
     /// Logits and small results.
     Outputs,
+    /// A drafter's caches, features and activations.
+    Draft,
+    /// Activations of verification passes.
+    Verify,
 }
 
 impl MemoryKind {
@@ -27,6 +31,8 @@ impl MemoryKind {
             Self::State => "state",
             Self::Scratch => "scratch",
             Self::Outputs => "outputs",
+            Self::Draft => "draft",
+            Self::Verify => "verify",
         }
     }
 }

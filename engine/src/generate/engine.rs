@@ -8,6 +8,7 @@ use crate::device::{Activations, Device, DeviceInfo, MemoryPlan};
 use crate::error::Result;
 use crate::format::OpenOptions;
 use crate::model::{LoadedWeights, ModelConfig, ModelFile, WeightPlan};
+use crate::speculate::Drafter;
 use crate::tokenizer::Tokenizer;
 
 /// How to load a model.
@@ -88,7 +89,20 @@ impl Engine {
     /// # Errors
     /// Option faults and `OutOfMemory`.
     pub fn session(self: &Arc<Self>, options: SessionOptions) -> Result<Session> {
-        Session::new(Arc::clone(self), options)
+        Session::new(Arc::clone(self), options, None)
+    }
+
+    /// A new sequence that can speculate with a drafter of its own. Without
+    /// [`SessionOptions::speculation`] the drafter is not used.
+    ///
+    /// # Errors
+    /// As [`session`](Self::session), and what the drafter reports.
+    pub fn session_with_drafter(
+        self: &Arc<Self>,
+        options: SessionOptions,
+        drafter: Box<dyn Drafter>,
+    ) -> Result<Session> {
+        Session::new(Arc::clone(self), options, Some(drafter))
     }
 
     /// What a session of these options takes, weights included.

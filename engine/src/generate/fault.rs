@@ -69,6 +69,20 @@ pub enum GenerateFault {
         /// Device.
         device: String,
     },
+    /// Speculation was asked of a session without a drafter.
+    #[error("this session has no drafter; give it a draft model or use --spec off")]
+    NoDrafter,
+    /// The history of a speculative step is not the sequence plus one pending token.
+    #[error("a history of {history} tokens does not extend {committed} committed ones by one")]
+    HistoryMismatch {
+        /// Tokens of the history.
+        history: usize,
+        /// Tokens committed.
+        committed: usize,
+    },
+    /// Rows that do not lead from the root down.
+    #[error("the rows to commit are no path of the tree")]
+    BadPath,
     /// The request was cancelled during prefill.
     #[error("cancelled")]
     Cancelled,

@@ -4,7 +4,8 @@ use super::GenerateFault;
 use crate::cache::{KvCache, KvType, RecurrentState};
 use crate::device::{DeviceInfo, MemoryKind, MemoryPlan};
 use crate::error::Result;
-use crate::model::{LayerKind, ModelConfig, StepBuffers};
+use crate::kernel::TreeRows;
+use crate::model::{LayerKind, ModelConfig, StepBuffers, VerifyBuffers};
 
 /// The absolute grid prefill chunks lie on, in tokens.
 pub(super) const PREFILL_GRID: usize = 64;
@@ -26,12 +27,36 @@ pub struct SessionOptions {
     pub chunk: usize,
     /// Rows of one call that can have logits.
     pub logit_rows: usize,
+    /// Room for speculation; `None` reserves none.
+    pub speculation: Option<SpeculationRoom>,
+}
+
+/// How large the trees of a session may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpeculationRoom {
+    /// Rows of a tree, the pending token among them: 2 to 64.
+    pub rows: usize,
+    /// Candidates taken per drafted position.
+    pub width: usize,
+}
+
+impl SpeculationRoom {
+    /// Room for trees of up to `budget` drafted rows. The width is the budget: with
+    /// fewer candidates some of the best prefixes would be missed.
+    pub fn for_budget(budget: usize) -> Self {
+        Self { rows: budget.saturating_add(1), width: budget }
+    }
 }
 
 impl SessionOptions {
     /// Plain generation with this context: F32 cache, chunks of 512, logits of one row.
     pub fn new(context: usize) -> Self {
-        Self { context, kv_type: KvType::default(), chunk: 512, logit_rows: 1 }
+        Self { context, kv_type: KvType::default(), chunk: 512, logit_rows: 1, speculation: None }
+    }
+
+    /// Slots of the KV cache: rejected rows lie past the context for a moment.
+    pub fn slots(&self) -> usize {
+        self.context.saturating_add(self.speculation.map_or(0, |s| s.rows))
     }
 
     /// Rows the activations are reserved for.
@@ -51,6 +76,12 @@ impl SessionOptions {
         if self.chunk == 0 || !self.chunk.is_multiple_of(PREFILL_GRID) || self.chunk > MAX_CHUNK {
             let (asked, grid, max) = (self.chunk, PREFILL_GRID, MAX_CHUNK);
             return Err(GenerateFault::BadChunk { asked, grid, max });
+        }
+        if let Some(room) = self.speculation
+            && (!(2..=TreeRows::MAX).contains(&room.rows) || room.width == 0)
+        {
+            let (asked, capacity) = (room.rows, TreeRows::MAX);
+            return Err(GenerateFault::TooManyRows { asked, capacity });
         }
         if self.logit_rows == 0 || self.logit_rows > self.rows() {
             let (asked, capacity) = (self.logit_rows, self.rows());
@@ -73,7 +104,7 @@ pub fn plan(
     options.validate(config)?;
     let mut plan = MemoryPlan::new(format!("{}:{} ({})", info.driver, info.index, info.name));
     plan.add(MemoryKind::Weights, config.architecture, weights);
-    let kv = KvCache::bytes(config, options.context, options.kv_type).unwrap_or(usize::MAX);
+    let kv = KvCache::bytes(config, options.slots(), options.kv_type).unwrap_or(usize::MAX);
     let layers = config.count(LayerKind::Attention);
     let detail = format!("{}, {} tokens, {layers} layers", options.kv_type, options.context);
     plan.add(MemoryKind::KvCache, detail, kv as u64);
@@ -86,6 +117,10 @@ pub fn plan(
     plan.add(MemoryKind::Scratch, format!("{} rows", options.rows()), scratch as u64);
     let detail = format!("logits of {} rows", options.logit_rows);
     plan.add(MemoryKind::Outputs, detail, outputs as u64);
+    if let Some(room) = options.speculation {
+        let bytes = VerifyBuffers::bytes(config, room.rows)?;
+        plan.add(MemoryKind::Verify, format!("trees of {} rows", room.rows), bytes as u64);
+    }
     Ok(plan)
 }
 

@@ -1,67 +1,19 @@
-//! The plain decode loop.
-
-use std::time::Instant;
+//! The host side of a request: what was chosen, what was said.
 
 use super::{
-    Cancel, Engine, FinishReason, GenerateFault, GenerateRequest, Generation, GenerationStats,
-    Session, StopMatcher, StreamEvent, WantLogits,
+    Engine, FinishReason, GenerateFault, GenerateRequest, Generation, GenerationStats, Session,
+    StopMatcher, StreamEvent, TreeShape,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::kernel::TreeRows;
 use crate::sample::{Sampler, TopLogprobs};
 use crate::tokenizer::Utf8Stream;
 
-impl Engine {
-    /// Runs a request on a session, which is reset first.
-    ///
-    /// # Errors
-    /// Request faults before anything runs; device faults. Cancelling is no error:
-    /// the result then has what there was.
-    pub fn generate(
-        &self,
-        session: &mut Session,
-        request: &GenerateRequest,
-        cancel: &Cancel,
-        on_event: &mut dyn FnMut(StreamEvent<'_>),
-    ) -> Result<Generation> {
-        let start = Instant::now();
-        let mut run = Run::new(self, session, request)?;
-        session.reset()?;
-        let total = request.prompt.len();
-        let prefilled =
-            session.prefill(&request.prompt, WantLogits::Last, cancel, &mut |_, done| {
-                on_event(StreamEvent::Prefill { done, total });
-                Ok(())
-            });
-        run.stats.prefill = start.elapsed();
-        match prefilled {
-            Err(Error::Generate(GenerateFault::Cancelled)) => {
-                return Ok(run.finish(FinishReason::Cancelled, on_event));
-            }
-            other => other?,
-        }
-        let mut first = None;
-        let finish = loop {
-            let outcome = run.next(session, on_event)?;
-            let first = *first.get_or_insert_with(|| {
-                run.stats.ttft = start.elapsed();
-                Instant::now()
-            });
-            run.stats.decode = first.elapsed();
-            match outcome {
-                Outcome::End(finish) => break finish,
-                Outcome::Token(_) if cancel.is_cancelled() => break FinishReason::Cancelled,
-                Outcome::Token(id) => {
-                    session.step(&[id], WantLogits::Last)?;
-                    run.stats.steps += 1;
-                }
-            }
-        };
-        Ok(run.finish(finish, on_event))
-    }
-}
-
-enum Outcome {
+/// What comes after a choice.
+pub(super) enum Outcome {
+    /// The token was said and waits to be run.
     Token(u32),
+    /// The request is over.
     End(FinishReason),
 }
 
@@ -71,10 +23,10 @@ fn say(text: &str, on_event: &mut dyn FnMut(StreamEvent<'_>)) {
     }
 }
 
-/// The host side of a request: what was chosen, what was said.
-struct Run<'a> {
+/// A request being served.
+pub(super) struct Run<'a> {
     engine: &'a Engine,
-    request: &'a GenerateRequest,
+    pub(super) request: &'a GenerateRequest,
     sampler: Sampler,
     matcher: StopMatcher,
     utf8: Utf8Stream,
@@ -82,11 +34,17 @@ struct Run<'a> {
     limit: usize,
     text: String,
     logprobs: Vec<TopLogprobs>,
-    stats: GenerationStats,
+    pub(super) stats: GenerationStats,
+    /// Rows accepted in a tree whose choices are made here.
+    path: Vec<i32>,
 }
 
 impl<'a> Run<'a> {
-    fn new(engine: &'a Engine, session: &Session, request: &'a GenerateRequest) -> Result<Self> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        session: &Session,
+        request: &'a GenerateRequest,
+    ) -> Result<Self> {
         let prompt = request.prompt.len();
         if prompt == 0 {
             return Err(GenerateFault::EmptyPrompt.into());
@@ -115,6 +73,7 @@ impl<'a> Run<'a> {
                 memory: session.plan().clone(),
                 ..GenerationStats::default()
             },
+            path: Vec::with_capacity(TreeRows::MAX),
         })
     }
 
@@ -122,21 +81,78 @@ impl<'a> Run<'a> {
         self.history.len() - self.request.prompt.len()
     }
 
+    /// Tokens that may still be generated.
+    pub(super) fn remaining(&self) -> usize {
+        self.limit - self.generated()
+    }
+
     /// Chooses the token after the session's last row and says what it says.
-    fn next(
+    pub(super) fn next(
         &mut self,
         session: &mut Session,
         on_event: &mut dyn FnMut(StreamEvent<'_>),
     ) -> Result<Outcome> {
-        if self.generated() >= self.limit {
+        if self.remaining() == 0 {
             return Ok(Outcome::End(FinishReason::Length));
         }
-        let id = self.choose(session)?;
+        let id = if self.argmax_decides() {
+            session.argmax(0).ok_or(GenerateFault::EmptyPrompt)?
+        } else {
+            let logits = session.read_logits()?;
+            self.choose(logits)?
+        };
+        Ok(self.take(id, on_event))
+    }
+
+    /// One speculative step from the pending token on. Ends early where plain decoding
+    /// would: nothing past an end token or a stop string is said.
+    pub(super) fn speculate(
+        &mut self,
+        session: &mut Session,
+        shape: TreeShape,
+        on_event: &mut dyn FnMut(StreamEvent<'_>),
+    ) -> Result<Outcome> {
+        if self.argmax_decides() {
+            let step = session.speculate(&self.history, shape)?;
+            let mut outcome = Outcome::End(FinishReason::Length);
+            for &id in &step.tokens {
+                outcome = self.take(id, on_event);
+                if matches!(outcome, Outcome::End(_)) {
+                    break;
+                }
+            }
+            return Ok(outcome);
+        }
+        session.draft(&self.history, shape)?;
+        self.path.clear();
+        self.path.push(0);
+        let mut row = 0;
+        loop {
+            let id = self.choose(session.tree_logits(row)?)?;
+            let outcome = self.take(id, on_event);
+            if matches!(outcome, Outcome::End(_)) {
+                return Ok(outcome);
+            }
+            match session.tree_child(row, id) {
+                Some(child) => {
+                    row = child;
+                    self.path.push(child as i32);
+                }
+                None => {
+                    session.commit_path(&self.path, id)?;
+                    return Ok(outcome);
+                }
+            }
+        }
+    }
+
+    /// Takes a chosen token into the answer.
+    fn take(&mut self, id: u32, on_event: &mut dyn FnMut(StreamEvent<'_>)) -> Outcome {
         if !self.request.ignore_eos && self.engine.tokenizer().eos_ids().contains(&id)
             || self.request.stop_tokens.contains(&id)
         {
             self.logprobs.truncate(self.generated());
-            return Ok(Outcome::End(FinishReason::Stop));
+            return Outcome::End(FinishReason::Stop);
         }
         self.history.push(id);
         let bytes = self.engine.tokenizer().token_bytes(id).unwrap_or_default();
@@ -146,25 +162,26 @@ impl<'a> Run<'a> {
         self.utf8.push_into(emit.bytes, &mut self.text);
         say(&self.text[said..], on_event);
         if stopped {
-            return Ok(Outcome::End(FinishReason::Stop));
+            return Outcome::End(FinishReason::Stop);
         }
-        if self.generated() >= self.limit {
-            return Ok(Outcome::End(FinishReason::Length));
+        if self.remaining() == 0 {
+            return Outcome::End(FinishReason::Length);
         }
-        Ok(Outcome::Token(id))
+        Outcome::Token(id)
     }
 
-    fn choose(&mut self, session: &mut Session) -> Result<u32> {
-        let position = self.history.len() as u64;
+    /// Whether the device's argmax is the choice.
+    fn argmax_decides(&self) -> bool {
         let sampling = &self.request.sampling;
-        let argmax_decides = sampling.is_greedy()
+        sampling.is_greedy()
             && !sampling.has_penalties()
             && sampling.logit_bias.is_empty()
-            && self.request.logprobs.is_none();
-        if argmax_decides {
-            return session.argmax(0).ok_or(GenerateFault::EmptyPrompt.into());
-        }
-        let logits = session.read_logits()?;
+            && self.request.logprobs.is_none()
+    }
+
+    /// Chooses from logits, for the position after the history.
+    fn choose(&mut self, logits: &[f32]) -> Result<u32> {
+        let position = self.history.len() as u64;
         let id = self.sampler.choose_id(logits, &self.history, position)?;
         if let Some(n) = self.request.logprobs {
             self.logprobs.push(TopLogprobs::new(logits, id, n)?);
@@ -172,7 +189,7 @@ impl<'a> Run<'a> {
         Ok(id)
     }
 
-    fn finish(
+    pub(super) fn finish(
         mut self,
         finish: FinishReason,
         on_event: &mut dyn FnMut(StreamEvent<'_>),

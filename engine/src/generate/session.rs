@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::memory::{PREFILL_GRID, STEP_ROWS, SessionOptions};
+use super::speculation::Speculation;
 use super::{Cancel, Engine, GenerateFault};
 use crate::cache::{KvCache, RecurrentState};
 use crate::device::{DeviceFault, Graph, Kernel, MemoryPlan, Stream};
 use crate::error::Result;
 use crate::kernel::{Control, Regime};
 use crate::model::{GraphBuilder, StepBuffers};
+use crate::speculate::Drafter;
 use crate::tensor::Tensor;
 
 /// Which rows of a call get logits.
@@ -26,38 +28,52 @@ pub enum WantLogits {
 ///
 /// `committed` tokens have final state. Nothing is reserved after creation.
 pub struct Session {
-    engine: Arc<Engine>,
-    options: SessionOptions,
+    pub(super) engine: Arc<Engine>,
+    pub(super) options: SessionOptions,
     plan: MemoryPlan,
-    stream: Box<dyn Stream>,
+    pub(super) stream: Box<dyn Stream>,
     kv: KvCache,
     recurrent: RecurrentState,
     buffers: StepBuffers,
     step_graph: Arc<dyn Graph>,
     prefill_graph: Arc<dyn Graph>,
-    committed: usize,
-    logit_count: usize,
-    logits: Vec<f32>,
+    pub(super) committed: usize,
+    pub(super) logit_count: usize,
+    pub(super) logits: Vec<f32>,
     argmax: Vec<i32>,
     words: Vec<i32>,
+    pub(super) speculation: Option<Box<Speculation>>,
 }
 
 impl Session {
     /// Reserves everything and records the graphs.
-    pub(super) fn new(engine: Arc<Engine>, options: SessionOptions) -> Result<Self> {
-        let plan = engine.plan(&options)?;
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        options: SessionOptions,
+        drafter: Option<Box<dyn Drafter>>,
+    ) -> Result<Self> {
+        let mut plan = engine.plan(&options)?;
         let device = &engine.device;
         let config = engine.config();
-        let kv = KvCache::reserve(config, &**device, options.context, options.kv_type)?;
+        let kv = KvCache::reserve(config, &**device, options.slots(), options.kv_type)?;
         let recurrent = RecurrentState::reserve(config, &**device)?;
         let buffers = StepBuffers::reserve(config, &**device, options.rows(), options.logit_rows)?;
-        let builder = GraphBuilder {
+        let mut builder = GraphBuilder {
             config,
             weights: &engine.weights,
             buffers: &buffers,
             kv: &kv,
             recurrent: &recurrent,
+            tap: None,
+            verify: None,
         };
+        let speculation = match (drafter, options.speculation) {
+            (Some(drafter), Some(room)) => {
+                Some(Speculation::new(&engine, &options, room, drafter, builder, &mut plan)?)
+            }
+            _ => None,
+        };
+        builder.tap = speculation.as_ref().and_then(Speculation::tap);
         let record = |regime| -> Result<Arc<dyn Graph>> {
             let ops = builder.build(regime)?;
             let kernels: Result<Vec<Arc<dyn Kernel>>> =
@@ -81,6 +97,7 @@ impl Session {
             logits,
             argmax: vec![0; options.logit_rows],
             words: Vec::with_capacity(options.rows()),
+            speculation: speculation.map(Box::new),
             engine,
         };
         session.reset()?;
@@ -92,6 +109,9 @@ impl Session {
         self.recurrent.clear(&mut *self.stream)?;
         self.committed = 0;
         self.logit_count = 0;
+        if let Some(speculation) = &mut self.speculation {
+            speculation.reset();
+        }
         Ok(())
     }
 
@@ -175,7 +195,7 @@ impl Session {
         self.run(tokens, Regime::Step, want)
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<(), GenerateFault> {
+    pub(super) fn check(&self, tokens: &[u32]) -> Result<(), GenerateFault> {
         if tokens.is_empty() {
             return Err(GenerateFault::EmptyPrompt);
         }
@@ -219,6 +239,9 @@ impl Session {
     }
 
     fn run(&mut self, tokens: &[u32], regime: Regime, want: WantLogits) -> Result<()> {
+        if let Some(speculation) = &mut self.speculation {
+            speculation.make_room(&mut *self.stream, self.committed, tokens.len())?;
+        }
         let count = self.write_inputs(tokens, want)?;
         let graph = match regime {
             Regime::Step => &self.step_graph,
@@ -274,6 +297,8 @@ impl Session {
             buffers: &self.buffers,
             kv: &self.kv,
             recurrent: &self.recurrent,
+            tap: None,
+            verify: None,
         };
         let width = self.engine.config().hidden;
         let mut values = vec![0f32; width];
@@ -305,11 +330,11 @@ impl Session {
     }
 }
 
-fn write(stream: &mut dyn Stream, tensor: &Tensor, words: &[i32]) -> Result<()> {
+pub(super) fn write(stream: &mut dyn Stream, tensor: &Tensor, words: &[i32]) -> Result<()> {
     stream.write(tensor.buffer(), tensor.offset(), bytemuck::cast_slice(words))
 }
 
-fn read(stream: &mut dyn Stream, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
+pub(super) fn read(stream: &mut dyn Stream, tensor: &Tensor, bytes: &mut [u8]) -> Result<()> {
     if bytes.is_empty() {
         return stream.synchronize();
     }

@@ -1,10 +1,11 @@
 //! Activations of a call, carved from one reserved buffer.
 
-use super::ModelConfig;
-use crate::device::{Buffer, Device, DeviceFault};
+use super::carve::{Carver, nothing};
+use super::{DeltaConfig, ModelConfig};
+use crate::device::{Buffer, Device};
 use crate::error::Result;
 use crate::kernel::Control;
-use crate::tensor::{DType, Shape, Tensor};
+use crate::tensor::{DType, Tensor};
 
 /// Attention's activations. The `_rows` views are the same memory as two
 /// dimensions.
@@ -27,20 +28,26 @@ pub struct AttentionBuffers {
     pub out_rows: Tensor,
 }
 
-/// The delta rule's activations.
-pub struct DeltaBuffers {
+/// What goes into the recurrent part of a delta layer: enough to run accepted rows again.
+pub struct RecurrentInputs {
     /// `[M, channels]` before the convolution.
     pub qkv: Tensor,
     /// `[M, channels]` after it.
     pub conv: Tensor,
-    /// `[M, Hv, dv]`.
-    pub z: Tensor,
-    /// `[M, Hv * dv]`.
-    pub z_rows: Tensor,
     /// `[M, Hv]`.
     pub alpha: Tensor,
     /// `[M, Hv]`.
     pub beta: Tensor,
+}
+
+/// The delta rule's activations.
+pub struct DeltaBuffers {
+    /// Its inputs.
+    pub recurrent: RecurrentInputs,
+    /// `[M, Hv, dv]`.
+    pub z: Tensor,
+    /// `[M, Hv * dv]`.
+    pub z_rows: Tensor,
     /// `[M, Hv, dv]`.
     pub out: Tensor,
     /// `[M, Hv * dv]`.
@@ -89,48 +96,19 @@ pub struct StepBuffers {
     pub logit_rows: usize,
 }
 
-/// Hands out consecutive aligned pieces; without a buffer it only counts.
-struct Carver<'a> {
-    buffer: Option<&'a Buffer>,
-    offset: usize,
-    end: usize,
-}
-
-const ALIGN: usize = 64;
-
-impl Carver<'_> {
-    fn reserve(&mut self, bytes: usize) -> Result<usize, DeviceFault> {
-        let start = self.offset;
-        let too_large = DeviceFault::BadOperands { op: "scratch", detail: "the size overflows" };
-        let end = start.checked_add(bytes).and_then(|e| e.checked_next_multiple_of(ALIGN));
-        self.offset = end.ok_or(too_large)?;
-        self.end = self.end.max(self.offset);
-        Ok(start)
-    }
-
-    /// One piece seen in several shapes of the same size.
-    fn views<const N: usize>(
-        &mut self,
-        dtype: DType,
-        dims: [&[usize]; N],
+impl RecurrentInputs {
+    pub(super) fn carve(
+        d: &DeltaConfig,
+        m: usize,
+        c: &mut Carver<'_>,
         dummy: &Buffer,
-    ) -> Result<[Tensor; N]> {
-        let too_large = DeviceFault::BadOperands { op: "scratch", detail: "the size overflows" };
-        let mut shapes = [Shape::vector(0); N];
-        for (shape, dims) in shapes.iter_mut().zip(dims) {
-            *shape = Shape::new(dims).ok_or(too_large.clone())?;
-        }
-        let bytes = dtype.bytes_for(shapes.first().map_or(0, Shape::elements)).ok_or(too_large)?;
-        let start = self.reserve(bytes)?;
-        let mut out = Vec::with_capacity(N);
-        for shape in shapes {
-            out.push(match self.buffer {
-                Some(b) => Tensor::new(b, start, dtype, shape)?,
-                None => Tensor::new(dummy, 0, dtype, Shape::vector(0))?,
-            });
-        }
-        let wrong = |_| DeviceFault::BadOperands { op: "scratch", detail: "view count" };
-        Ok(out.try_into().map_err(wrong)?)
+    ) -> Result<Self> {
+        let f32 = DType::F32;
+        let [qkv] = c.views(f32, [&[m, d.channels()]], dummy)?;
+        let [conv] = c.views(f32, [&[m, d.channels()]], dummy)?;
+        let [alpha] = c.views(f32, [&[m, d.value_heads]], dummy)?;
+        let [beta] = c.views(f32, [&[m, d.value_heads]], dummy)?;
+        Ok(Self { qkv, conv, alpha, beta })
     }
 }
 
@@ -138,8 +116,8 @@ impl StepBuffers {
     /// Bytes for `rows` rows, `logit_rows` of them with logits: everything else, and
     /// the head's part.
     pub fn bytes(config: &ModelConfig, rows: usize, logit_rows: usize) -> Result<(usize, usize)> {
-        let dummy = Buffer::new(0, 0, std::sync::Arc::new(Nothing));
-        let mut carver = Carver { buffer: None, offset: 0, end: 0 };
+        let dummy = nothing();
+        let mut carver = Carver::counting();
         Self::carve(config, rows, logit_rows, &mut carver, &dummy)?;
         let head = logit_rows.saturating_mul(config.vocab + config.hidden + 2).saturating_mul(4);
         Ok((carver.end.saturating_sub(head), head))
@@ -157,7 +135,7 @@ impl StepBuffers {
     ) -> Result<Self> {
         let (rest, head) = Self::bytes(config, rows, logit_rows)?;
         let buffer = device.allocate(rest.saturating_add(head), "activations")?;
-        let mut carver = Carver { buffer: Some(&buffer), offset: 0, end: 0 };
+        let mut carver = Carver::over(&buffer);
         Self::carve(config, rows, logit_rows, &mut carver, &buffer)
     }
 
@@ -197,13 +175,10 @@ impl StepBuffers {
             None => None,
             Some(d) => {
                 let value = [&[m, d.value_heads, d.value_dim][..], &[m, d.value_width()]];
-                let [qkv] = c.views(f32, [&[m, d.channels()]], dummy)?;
-                let [conv] = c.views(f32, [&[m, d.channels()]], dummy)?;
+                let recurrent = RecurrentInputs::carve(d, m, c, dummy)?;
                 let [z, z_rows] = c.views(f32, value, dummy)?;
-                let [alpha] = c.views(f32, [&[m, d.value_heads]], dummy)?;
-                let [beta] = c.views(f32, [&[m, d.value_heads]], dummy)?;
                 let [out, out_rows] = c.views(f32, value, dummy)?;
-                Some(DeltaBuffers { qkv, conv, z, z_rows, alpha, beta, out, out_rows })
+                Some(DeltaBuffers { recurrent, z, z_rows, out, out_rows })
             }
         };
 
@@ -226,14 +201,5 @@ impl StepBuffers {
             rows: m,
             logit_rows: l,
         })
-    }
-}
-
-/// Storage of the buffer that stands in while sizes are only counted.
-struct Nothing;
-
-impl crate::device::BufferStorage for Nothing {
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
     }
 }

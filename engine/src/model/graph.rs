@@ -1,13 +1,15 @@
 //! The decoder as a list of operations.
 
 use super::buffers::StepBuffers;
+use super::verify::VerifyBuffers;
 use super::{LayerWeights, LoadedWeights, Mixer, ModelConfig};
-use crate::cache::{KvCache, RecurrentState};
+use crate::cache::{KvCache, RecurrentLayer, RecurrentState};
 use crate::device::{DeviceFault, Weight};
 use crate::error::Result;
 use crate::kernel::{
-    Attention, AttentionMask, Embed, GatedDelta, GatedNorm, HeadPart, KvAppend, Linear, LinearPart,
-    Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, SwiGlu, TopK,
+    Attention, AttentionMask, Embed, FeatureStore, GatedDelta, GatedNorm, HeadPart, KvAppend,
+    Linear, LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv,
+    SwiGlu, TopK,
 };
 use crate::tensor::Tensor;
 
@@ -30,7 +32,17 @@ pub struct Hidden {
     pub compact: bool,
 }
 
+/// Layers whose output a drafter reads, and where it goes.
+#[derive(Clone, Copy)]
+pub struct FeatureTap<'a> {
+    /// Layers, in the order of their columns.
+    pub layers: &'a [usize],
+    /// `[R, layers * D]`.
+    pub ring: &'a Tensor,
+}
+
 /// Builds the operations of one call from weights, buffers and caches.
+#[derive(Clone, Copy)]
 pub struct GraphBuilder<'a> {
     /// Settings.
     pub config: &'a ModelConfig,
@@ -42,6 +54,10 @@ pub struct GraphBuilder<'a> {
     pub kv: &'a KvCache,
     /// Delta layers' states.
     pub recurrent: &'a RecurrentState,
+    /// Features to keep.
+    pub tap: Option<FeatureTap<'a>>,
+    /// The rows are nodes of a tree: state is read, and what a commit needs is kept.
+    pub verify: Option<&'a VerifyBuffers>,
 }
 
 impl GraphBuilder<'_> {
@@ -63,7 +79,7 @@ impl GraphBuilder<'_> {
             out: b.angles.clone(),
         });
         let mut kv = self.kv.layers().iter();
-        let mut recurrent = self.recurrent.layers().iter();
+        let mut recurrent = self.recurrent.layers().iter().enumerate();
         let missing = DeviceFault::BadOperands { op: "graph", detail: "a layer has no cache" };
         for (i, layer) in self.weights.layers.iter().enumerate() {
             ops.push(self.norm(RowSet::All, &b.x, &layer.attn_norm, &b.h));
@@ -73,12 +89,13 @@ impl GraphBuilder<'_> {
                     self.attention(&mut ops, regime, layer, cache);
                 }
                 Mixer::Delta { .. } => {
-                    let state = recurrent.next().ok_or(missing.clone())?;
-                    self.delta(&mut ops, regime, layer, state)?;
+                    let (number, state) = recurrent.next().ok_or(missing.clone())?;
+                    self.delta(&mut ops, regime, layer, number, state)?;
                 }
             }
             self.feed_forward(&mut ops, layer);
             ops.mark(i + 1, &b.x, false);
+            self.keep_features(&mut ops, i);
         }
         self.head(&mut ops);
         Ok(ops.0)
@@ -146,7 +163,10 @@ impl GraphBuilder<'_> {
         ops.push(Attention {
             control: control(),
             regime,
-            mask: AttentionMask::Causal,
+            mask: match self.verify {
+                Some(verify) => AttentionMask::Tree(verify.tree.clone()),
+                None => AttentionMask::Causal,
+            },
             q: b.q.clone(),
             cache: cache.clone(),
             scale: (1.0 / (a.head_dim as f64).sqrt()) as f32,
@@ -158,47 +178,74 @@ impl GraphBuilder<'_> {
         ops.push(self.project(&b.out_rows, out));
     }
 
+    /// The convolution and the delta rule of delta layer `number`, which together make
+    /// up the recurrent part of its mixer.
+    pub(super) fn recurrence(
+        &self,
+        regime: Regime,
+        layer: &LayerWeights,
+        number: usize,
+        state: &RecurrentLayer,
+    ) -> Result<(ShortConv, GatedDelta)> {
+        let missing = DeviceFault::BadOperands { op: "graph", detail: "no delta buffers" };
+        let Mixer::Delta { conv, a, dt_bias, .. } = &layer.mixer else {
+            return Err(missing.into());
+        };
+        let b = self.buffers.delta.as_ref().ok_or(missing.clone())?;
+        let d = self.config.delta.as_ref().ok_or(missing.clone())?;
+        let kept = match self.verify {
+            Some(verify) => verify.kept.get(number).ok_or(missing)?,
+            None => &b.recurrent,
+        };
+        let tree = self.verify.map(|v| v.tree.clone());
+        let control = || self.buffers.control.clone();
+        let short_conv = ShortConv {
+            control: control(),
+            x: kept.qkv.clone(),
+            weight: conv.clone(),
+            state: state.conv.clone(),
+            tree: tree.clone(),
+            out: kept.conv.clone(),
+        };
+        let delta = GatedDelta {
+            control: control(),
+            regime,
+            qkv: kept.conv.clone(),
+            alpha: kept.alpha.clone(),
+            beta: kept.beta.clone(),
+            a: a.clone(),
+            dt_bias: dt_bias.clone(),
+            state: state.state.clone(),
+            tree,
+            out: b.out.clone(),
+            key_heads: d.key_heads,
+            head_map: d.head_map,
+            eps: 1e-6,
+        };
+        Ok((short_conv, delta))
+    }
+
     fn delta(
         &self,
         ops: &mut Ops,
         regime: Regime,
         layer: &LayerWeights,
-        state: &crate::cache::RecurrentLayer,
+        number: usize,
+        state: &RecurrentLayer,
     ) -> Result<()> {
-        let Mixer::Delta { qkv, z, alpha, beta, conv, a, dt_bias, norm, out } = &layer.mixer else {
+        let missing = DeviceFault::BadOperands { op: "graph", detail: "no delta buffers" };
+        let Mixer::Delta { qkv, z, alpha, beta, norm, out, .. } = &layer.mixer else {
             return Ok(());
         };
-        let missing = DeviceFault::BadOperands { op: "graph", detail: "no delta buffers" };
-        let b = self.buffers.delta.as_ref().ok_or(missing.clone())?;
-        let d = self.config.delta.as_ref().ok_or(missing)?;
-        let control = || self.buffers.control.clone();
-        let parts = [(qkv, &b.qkv), (z, &b.z_rows), (alpha, &b.alpha), (beta, &b.beta)];
+        let b = self.buffers.delta.as_ref().ok_or(missing)?;
+        let (short_conv, delta) = self.recurrence(regime, layer, number, state)?;
+        let parts =
+            [(qkv, &short_conv.x), (z, &b.z_rows), (alpha, &delta.alpha), (beta, &delta.beta)];
         ops.push(self.linear(&self.buffers.h, &parts));
-        ops.push(ShortConv {
-            control: control(),
-            x: b.qkv.clone(),
-            weight: conv.clone(),
-            state: state.conv.clone(),
-            tree: None,
-            out: b.conv.clone(),
-        });
-        ops.push(GatedDelta {
-            control: control(),
-            regime,
-            qkv: b.conv.clone(),
-            alpha: b.alpha.clone(),
-            beta: b.beta.clone(),
-            a: a.clone(),
-            dt_bias: dt_bias.clone(),
-            state: state.state.clone(),
-            tree: None,
-            out: b.out.clone(),
-            key_heads: d.key_heads,
-            head_map: d.head_map,
-            eps: 1e-6,
-        });
+        ops.push(short_conv);
+        ops.push(delta);
         ops.push(GatedNorm {
-            control: control(),
+            control: self.buffers.control.clone(),
             x: b.out.clone(),
             z: b.z.clone(),
             weight: norm.clone(),
@@ -207,6 +254,18 @@ impl GraphBuilder<'_> {
         });
         ops.push(self.project(&b.out_rows, out));
         Ok(())
+    }
+
+    fn keep_features(&self, ops: &mut Ops, layer: usize) {
+        let Some(tap) = self.tap else { return };
+        for (i, _) in tap.layers.iter().enumerate().filter(|&(_, &l)| l == layer) {
+            ops.push(FeatureStore {
+                control: self.buffers.control.clone(),
+                x: self.buffers.x.clone(),
+                ring: tap.ring.clone(),
+                column: i * self.config.hidden,
+            });
+        }
     }
 
     fn feed_forward(&self, ops: &mut Ops, layer: &LayerWeights) {

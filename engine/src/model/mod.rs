@@ -6,6 +6,7 @@
 //! knows no driver.
 
 mod buffers;
+pub(crate) mod carve;
 mod config;
 mod fault;
 mod graph;
@@ -15,13 +16,15 @@ mod qwen3;
 mod qwen35;
 mod registry;
 mod settings;
+mod verify;
 mod weights;
 
-pub use buffers::StepBuffers;
+pub use buffers::{RecurrentInputs, StepBuffers};
 pub use config::{AttentionConfig, DeltaConfig, LayerKind, ModelConfig};
 pub use fault::ModelFault;
-pub use graph::{GraphBuilder, Hidden, TracedOp};
+pub use graph::{FeatureTap, GraphBuilder, Hidden, TracedOp};
 pub use load::ModelFile;
 pub use provider::{Change, Provider, TensorNaming};
 pub use registry::{Architecture, known_architectures};
+pub use verify::VerifyBuffers;
 pub use weights::{LayerWeights, LoadedWeights, Mixer, WeightPlan};

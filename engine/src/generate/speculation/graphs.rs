@@ -1,0 +1,118 @@
+//! Small device buffers and recorded graphs of speculation.
+
+use std::sync::Arc;
+
+use crate::device::{Buffer, Device, DeviceFault, Graph};
+use crate::error::Result;
+use crate::generate::memory::STEP_ROWS;
+use crate::kernel::{Cursor, Op, Regime, Stamp, TreeBuild, TreeLimits};
+use crate::model::GraphBuilder;
+use crate::model::carve::{Carver, nothing};
+use crate::speculate::{Drafter, Proposal};
+use crate::tensor::{DType, Tensor};
+
+/// Small tensors a step reads and writes.
+pub(super) struct Small {
+    pub(super) cursor: Cursor,
+    pub(super) limits: TreeLimits,
+    pub(super) proposal: Proposal,
+}
+
+impl Small {
+    pub(super) fn carve(positions: usize, width: usize, device: &dyn Device) -> Result<Self> {
+        let build = |c: &mut Carver<'_>, dummy: &Buffer| -> Result<Self> {
+            let [cursor] = c.views(DType::I32, [&[Cursor::WORDS]], dummy)?;
+            let [limits] = c.views(DType::I32, [&[TreeLimits::WORDS]], dummy)?;
+            let [ids] = c.views(DType::I32, [&[positions, width]], dummy)?;
+            let [scores] = c.views(DType::F32, [&[positions, width]], dummy)?;
+            let [log_sum_exp] = c.views(DType::F32, [&[positions]], dummy)?;
+            let proposal = Proposal { ids, scores, log_sum_exp };
+            Ok(Self { cursor: Cursor(cursor), limits: TreeLimits(limits), proposal })
+        };
+        let mut counter = Carver::counting();
+        build(&mut counter, &nothing())?;
+        let buffer = device.allocate(counter.end, "proposals")?;
+        build(&mut Carver::over(&buffer), &buffer)
+    }
+}
+
+/// The recorded graphs.
+pub(super) struct Graphs {
+    /// Takes in up to a ring of features.
+    pub(super) context: Option<Arc<dyn Graph>>,
+    pub(super) draft: Arc<dyn Graph>,
+    pub(super) verify: Arc<dyn Graph>,
+    pub(super) commit: Arc<dyn Graph>,
+    /// Draft, verification, greedy walk and commit.
+    pub(super) whole: Arc<dyn Graph>,
+}
+
+/// Room for the features of `rows` tokens, when the drafter reads any.
+pub(super) fn feature_ring(
+    drafter: &dyn Drafter,
+    hidden: usize,
+    rows: usize,
+    device: &dyn Device,
+) -> Result<Option<Tensor>> {
+    let columns = drafter.layers().len().saturating_mul(hidden);
+    if columns == 0 {
+        return Ok(None);
+    }
+    let mut counter = Carver::counting();
+    counter.views(DType::F32, [&[rows, columns]], &nothing())?;
+    let buffer = device.allocate(counter.end, "features")?;
+    let [ring] = Carver::over(&buffer).views(DType::F32, [&[rows, columns]], &buffer)?;
+    Ok(Some(ring))
+}
+
+impl Graphs {
+    pub(super) fn record(
+        device: &dyn Device,
+        drafter: &dyn Drafter,
+        builder: &GraphBuilder<'_>,
+        small: &Small,
+        ring_rows: usize,
+    ) -> Result<Self> {
+        let verify = builder
+            .verify
+            .ok_or(DeviceFault::BadOperands { op: "graph", detail: "not a verification pass" })?;
+        let stamp = |slot| Op::from(Stamp { clock: verify.clock.clone(), slot });
+        let mut draft = vec![stamp(0)];
+        draft.extend(drafter.context(STEP_ROWS)?);
+        draft.extend(drafter.proposal()?);
+        draft.push(stamp(1));
+        let buffers = builder.buffers;
+        let mut check = vec![Op::from(TreeBuild {
+            cursor: small.cursor.clone(),
+            limits: small.limits.clone(),
+            ids: small.proposal.ids.clone(),
+            scores: small.proposal.scores.clone(),
+            log_sum_exp: Some(small.proposal.log_sum_exp.clone()),
+            vocab: builder.config.vocab,
+            control: buffers.control.clone(),
+            tokens: buffers.tokens.clone(),
+            positions: buffers.positions.clone(),
+            tree: verify.tree.clone(),
+        })];
+        check.extend(builder.build(Regime::Step)?.into_iter().map(|t| t.op));
+        check.push(stamp(2));
+        let mut commit = builder.commit(&small.cursor)?;
+        commit.push(stamp(3));
+        let walk = Op::from(builder.walk()?);
+        let record = |ops: &mut dyn Iterator<Item = &Op>| -> Result<Arc<dyn Graph>> {
+            let kernels: Result<Vec<_>> = ops.map(|op| device.prepare(op)).collect();
+            device.record(&kernels?)
+        };
+        let context = drafter.context(ring_rows)?;
+        Ok(Self {
+            context: match context.is_empty() {
+                true => None,
+                false => Some(record(&mut context.iter())?),
+            },
+            draft: record(&mut draft.iter())?,
+            verify: record(&mut check.iter())?,
+            commit: record(&mut commit.iter())?,
+            whole: record(&mut draft.iter().chain(&check).chain([&walk]).chain(&commit))?,
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! The speculative side of a session: its drafter, its trees, its recorded graphs.
+//!
+//! A step is one graph: the drafter takes in what was committed since it last drafted
+//! and proposes; the tree is built and verified; the target's own choices walk it; the
+//! path is committed. When the choices are made on the host (sampling, penalties,
+//! log-probabilities) the same operations run as three graphs: draft, verify, commit.
+
+mod graphs;
+mod session;
+mod shape;
+
+use std::time::Duration;
+
+use self::graphs::{Graphs, Small, feature_ring};
+pub(in crate::generate) use self::shape::TreeOnHost;
+pub use self::shape::{SpeculativeStep, TreeShape};
+use super::memory::{STEP_ROWS, SessionOptions, SpeculationRoom};
+use super::session::{read, write};
+use super::{Engine, GenerateFault};
+use crate::device::{DeviceFault, MemoryKind, MemoryPlan, Stream};
+use crate::error::Result;
+use crate::kernel::{Cursor, TreeLimits, TreeWalk};
+use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
+use crate::speculate::{Candidates, DraftSite, DraftSizes, Drafter};
+use crate::tensor::Tensor;
+
+/// A session's drafter and all that belongs to verification.
+pub(super) struct Speculation {
+    pub(super) drafter: Box<dyn Drafter>,
+    pub(super) verify: VerifyBuffers,
+    small: Small,
+    pub(super) ring: Option<Tensor>,
+    ring_rows: usize,
+    graphs: Graphs,
+    room: SpeculationRoom,
+    on_host: bool,
+    /// Committed tokens whose features the drafter has taken in.
+    pub(super) drafted: usize,
+    /// What the device's cursor holds, when known.
+    cursor: Option<[i32; Cursor::WORDS]>,
+    limits: Option<[i32; TreeLimits::WORDS]>,
+    ids: Vec<i32>,
+    scores: Vec<f32>,
+    /// Result and clock, as they lie on the device.
+    words: Vec<i32>,
+    /// Tokens, parents and choices of the last tree.
+    pub(super) rows: TreeOnHost,
+    pub(super) step: SpeculativeStep,
+}
+
+impl Speculation {
+    /// Reserves everything, adds it to the plan and records the graphs. `builder` is
+    /// that of the session's plain steps.
+    pub(super) fn new(
+        engine: &Engine,
+        options: &SessionOptions,
+        room: SpeculationRoom,
+        mut drafter: Box<dyn Drafter>,
+        builder: GraphBuilder<'_>,
+        plan: &mut MemoryPlan,
+    ) -> Result<Self> {
+        let (device, config) = (&*engine.device, engine.config());
+        let verify = VerifyBuffers::reserve(config, device, room.rows)?;
+        let width = room.width.min(config.vocab);
+        let small = Small::carve(drafter.positions(), width, device)?;
+        let ring_rows = options.rows();
+        let ring = feature_ring(&*drafter, config.hidden, ring_rows, device)?;
+        let ring_bytes = ring.as_ref().map_or(0, Tensor::bytes) as u64;
+        let sizes = DraftSizes {
+            context: options.context,
+            rows: ring_rows,
+            width,
+            kv_type: options.kv_type,
+        };
+        let draft_bytes = drafter.bytes(&sizes)?.saturating_add(ring_bytes);
+        plan.add(MemoryKind::Draft, drafter.name(), draft_bytes);
+        drafter.attach(&DraftSite {
+            device,
+            target: config,
+            embedding: &engine.weights.embedding,
+            head: &engine.weights.head,
+            cursor: &small.cursor,
+            ring: ring.as_ref(),
+            proposal: &small.proposal,
+            sizes,
+        })?;
+        let tap = ring.as_ref().map(|ring| FeatureTap { layers: drafter.layers(), ring });
+        let builder = GraphBuilder { buffers: &verify.step, verify: Some(&verify), tap, ..builder };
+        let graphs = Graphs::record(device, &*drafter, &builder, &small, ring_rows)?;
+        let proposal = drafter.proposal()?;
+        let (rows, candidates) = (room.rows, drafter.positions() * width);
+        let bytes = verify.clock.offset() + verify.clock.bytes() - verify.result.offset();
+        Ok(Self {
+            on_host: proposal.is_empty(),
+            drafter,
+            small,
+            ring,
+            ring_rows,
+            graphs,
+            room,
+            drafted: 0,
+            cursor: None,
+            limits: None,
+            ids: vec![-1; candidates],
+            scores: vec![f32::NEG_INFINITY; candidates],
+            words: vec![0; bytes / 4],
+            rows: TreeOnHost {
+                tokens: vec![0; rows],
+                parents: vec![0; rows],
+                choices: vec![0; rows],
+                ..TreeOnHost::default()
+            },
+            step: SpeculativeStep { tokens: Vec::with_capacity(rows + 1), ..Default::default() },
+            verify,
+        })
+    }
+
+    /// Where the target's plain calls are to put features.
+    pub(super) fn tap(&self) -> Option<FeatureTap<'_>> {
+        let ring = self.ring.as_ref()?;
+        Some(FeatureTap { layers: self.drafter.layers(), ring })
+    }
+
+    /// An empty sequence.
+    pub(super) fn reset(&mut self) {
+        self.drafted = 0;
+        self.cursor = None;
+    }
+
+    /// Most rows of a tree.
+    pub(super) fn capacity(&self) -> usize {
+        self.room.rows
+    }
+
+    /// Lets the drafter take features in before a call of `rows` rows would overwrite
+    /// some it has not seen.
+    pub(super) fn make_room(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        rows: usize,
+    ) -> Result<()> {
+        if self.ring.is_none() || committed - self.drafted + rows <= self.ring_rows {
+            return Ok(());
+        }
+        self.catch_up(stream, committed)
+    }
+
+    /// Lets the drafter take in the features of all committed tokens.
+    fn catch_up(&mut self, stream: &mut dyn Stream, committed: usize) -> Result<()> {
+        let Some(graph) = &self.graphs.context else { return Ok(()) };
+        if committed > self.drafted {
+            let words = [committed as i32, 0, self.drafted as i32, 0];
+            write(stream, &self.small.cursor.0, &words)?;
+            stream.launch_graph(&**graph)?;
+            self.cursor = None;
+            self.drafted = committed;
+        }
+        Ok(())
+    }
+
+    /// Brings the device's cursor and limits up to date and, for a drafter on the host,
+    /// the proposal. `history` ends with the pending token.
+    fn prepare(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        history: &[u32],
+        shape: TreeShape,
+    ) -> Result<()> {
+        let Some(&pending) = history.last() else {
+            return Err(GenerateFault::EmptyPrompt.into());
+        };
+        if self.ring.is_some() && committed - self.drafted > STEP_ROWS {
+            self.catch_up(stream, committed)?;
+        }
+        let mut positions = self.drafter.positions();
+        if self.on_host {
+            positions = self.propose(stream, history)?;
+        }
+        let drafted = if self.ring.is_some() { self.drafted } else { committed };
+        let cursor = [committed as i32, pending as i32, drafted as i32, 0];
+        if self.cursor != Some(cursor) {
+            write(stream, &self.small.cursor.0, &cursor)?;
+        }
+        let small = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        let budget = shape.budget.min(self.room.rows - 1);
+        let limits = [budget, shape.depth, positions, shape.chain].map(small);
+        if self.limits != Some(limits) {
+            write(stream, &self.small.limits.0, &limits)?;
+            self.limits = Some(limits);
+        }
+        self.step.positions = positions;
+        Ok(())
+    }
+
+    fn propose(&mut self, stream: &mut dyn Stream, history: &[u32]) -> Result<usize> {
+        let most = self.drafter.positions();
+        self.ids.fill(-1);
+        self.scores.fill(f32::NEG_INFINITY);
+        let width = self.ids.len() / most;
+        let (ids, scores) = (&mut self.ids, &mut self.scores);
+        let filled = self.drafter.propose(history, &mut Candidates { ids, scores, width });
+        let proposal = &self.small.proposal;
+        write(stream, &proposal.ids, &self.ids)?;
+        write(stream, &proposal.scores, bytemuck::cast_slice(&self.scores))?;
+        stream.fill(proposal.log_sum_exp.buffer(), proposal.log_sum_exp.offset(), 4 * most, 0)?;
+        Ok(filled.min(most))
+    }
+
+    /// One step with the target's greedy choices, committed. Returns rows committed.
+    pub(super) fn run_whole(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        history: &[u32],
+        shape: TreeShape,
+    ) -> Result<usize> {
+        self.prepare(stream, committed, history, shape)?;
+        stream.launch_graph(&*self.graphs.whole)?;
+        self.read_result(stream)?;
+        let Self { words, step, .. } = self;
+        let result = words.get(..TreeWalk::HEADER + self.room.rows).unwrap_or_default();
+        let (header, tokens) = result.split_at_checked(TreeWalk::HEADER).unwrap_or_default();
+        let [accepted, rows, next] = [TreeWalk::ACCEPTED, TreeWalk::ROWS, TreeWalk::NEXT]
+            .map(|word| header.get(word).copied().unwrap_or(-1));
+        let accepted = usize::try_from(accepted).unwrap_or(0).min(tokens.len());
+        let Ok(next) = u32::try_from(next) else {
+            self.cursor = None;
+            let row = accepted.saturating_sub(1);
+            return Err(DeviceFault::NonFinite { op: "lm_head", row }.into());
+        };
+        let tokens = tokens.get(1..accepted).unwrap_or_default().iter().map(|&t| t as u32);
+        step.tokens.clear();
+        step.tokens.extend(tokens);
+        step.tokens.push(next);
+        step.accepted = accepted;
+        step.rows = usize::try_from(rows).unwrap_or(0);
+        self.committed(committed, accepted, next);
+        Ok(accepted)
+    }
+
+    /// Drafts and verifies; the choices are the caller's, who then commits.
+    pub(super) fn run_open(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        history: &[u32],
+        shape: TreeShape,
+    ) -> Result<()> {
+        self.prepare(stream, committed, history, shape)?;
+        stream.launch_graph(&*self.graphs.draft)?;
+        if self.ring.is_some() {
+            self.drafted = committed;
+        }
+        self.cursor = None;
+        stream.launch_graph(&*self.graphs.verify)?;
+        let (rows, step) = (&mut self.rows, &self.verify.step);
+        read(stream, &step.control.0, bytemuck::cast_slice_mut(&mut rows.control))?;
+        let live = usize::try_from(rows.control[0]).unwrap_or(0);
+        let live = live.min(rows.tokens.len());
+        rows.live = live;
+        let part = |all: &mut Vec<i32>, t: &Tensor, stream: &mut dyn Stream| {
+            read(stream, t, bytemuck::cast_slice_mut(&mut all[..live]))
+        };
+        part(&mut rows.tokens, &step.tokens, stream)?;
+        part(&mut rows.parents, &self.verify.tree.parents, stream)?;
+        part(&mut rows.choices, &step.head.top_ids, stream)?;
+        self.step.rows = live;
+        Ok(())
+    }
+
+    /// Commits a path chosen on the host. `path` has the rows in ascending order.
+    pub(super) fn run_commit(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        path: &[i32],
+        next: u32,
+    ) -> Result<()> {
+        let (tensor, count) = (&self.verify.path.0, path.len());
+        write(stream, tensor, &[count as i32])?;
+        stream.write(tensor.buffer(), tensor.offset() + 4, bytemuck::cast_slice(path))?;
+        let header = [count as i32, self.step.rows as i32, next as i32];
+        write(stream, &self.verify.result, &header)?;
+        stream.launch_graph(&*self.graphs.commit)?;
+        self.read_result(stream)?;
+        self.step.accepted = count;
+        self.committed(committed, count, next);
+        Ok(())
+    }
+
+    fn committed(&mut self, before: usize, rows: usize, next: u32) {
+        if self.ring.is_some() {
+            self.drafted = before;
+        }
+        let drafted = if self.ring.is_some() { before } else { before + rows };
+        let cursor = [(before + rows) as i32, next as i32, drafted as i32, 0];
+        // A host drafter's cursor is written anew: nothing on the device moves `drafted`.
+        self.cursor = self.ring.is_some().then_some(cursor);
+        self.step.draft = self.time(1);
+        self.step.verify = self.time(2);
+        self.step.commit = self.time(3);
+    }
+
+    fn read_result(&mut self, stream: &mut dyn Stream) -> Result<()> {
+        let result = &self.verify.result;
+        let bytes = bytemuck::cast_slice_mut(&mut self.words);
+        stream.read(result.buffer(), result.offset(), bytes)
+    }
+
+    /// Time between stamp `n - 1` and stamp `n`.
+    fn time(&self, n: usize) -> Duration {
+        let at = (self.verify.clock.offset() - self.verify.result.offset()) / 4;
+        let stamp = |n: usize| {
+            let halves = self.words.get(at + 2 * n..at + 2 * n + 2).unwrap_or_default();
+            bytemuck::cast_slice(halves).first_chunk().map_or(0, |b| i64::from_le_bytes(*b))
+        };
+        let nanos = stamp(n).saturating_sub(stamp(n.saturating_sub(1)));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+}

@@ -1,0 +1,148 @@
+//! Speculative steps of a session.
+
+use super::{Speculation, SpeculativeStep, TreeShape};
+use crate::device::DeviceFault;
+use crate::error::Result;
+use crate::generate::GenerateFault;
+use crate::generate::session::{Session, read};
+
+impl Session {
+    /// Name of the session's drafter, when it has one.
+    pub fn drafter(&self) -> Option<&str> {
+        self.speculation.as_ref().map(|s| s.drafter.name())
+    }
+
+    /// Positions the drafter proposes at most, and drafted rows a tree can have.
+    pub fn speculation_limits(&self) -> Option<(usize, usize)> {
+        let speculation = self.speculation.as_ref()?;
+        Some((speculation.drafter.positions(), speculation.capacity() - 1))
+    }
+
+    /// One speculative step with the target's greedy choices, as one graph. `history`
+    /// is the whole sequence: the committed tokens and the pending one.
+    ///
+    /// Afterwards the accepted path is committed and a new token is pending: the last of
+    /// the step's `tokens`.
+    ///
+    /// # Errors
+    /// `NoDrafter`, `HistoryMismatch`, `ContextLengthExceeded`, device faults.
+    pub fn speculate(&mut self, history: &[u32], shape: TreeShape) -> Result<&SpeculativeStep> {
+        let shape = self.admit(history, shape)?;
+        let (speculation, stream, committed) = self.parts()?;
+        let rows = speculation.run_whole(stream, committed, history, shape)?;
+        self.committed += rows;
+        self.logit_count = 0;
+        Ok(&self.parts()?.0.step)
+    }
+
+    /// Drafts and verifies a tree without choosing. Follow it with
+    /// [`tree_logits`](Self::tree_logits) and [`tree_child`](Self::tree_child) from row
+    /// 0 on, then [`commit_path`](Self::commit_path); or with nothing, which leaves the
+    /// sequence where it was.
+    ///
+    /// # Errors
+    /// As [`speculate`](Self::speculate).
+    pub fn draft(&mut self, history: &[u32], shape: TreeShape) -> Result<&SpeculativeStep> {
+        let shape = self.admit(history, shape)?;
+        let (speculation, stream, committed) = self.parts()?;
+        speculation.run_open(stream, committed, history, shape)?;
+        self.logit_count = 0;
+        Ok(&self.parts()?.0.step)
+    }
+
+    /// The target's logits after a row of the tree last drafted, `[vocab]`.
+    ///
+    /// # Errors
+    /// `NoDrafter`; `TooManyRows` for a row the tree does not have; `NonFinite`.
+    pub fn tree_logits(&mut self, row: usize) -> Result<&[f32]> {
+        let vocab = self.engine.config().vocab;
+        let Self { speculation, stream, logits, .. } = self;
+        let speculation = speculation.as_deref().ok_or(GenerateFault::NoDrafter)?;
+        check_row(speculation, row)?;
+        let tensor = &speculation.verify.step.head.logits;
+        let out = &mut logits[..vocab];
+        let offset = tensor.offset() + row * vocab * 4;
+        stream.read(tensor.buffer(), offset, bytemuck::cast_slice_mut(out))?;
+        Ok(out)
+    }
+
+    /// The target's most likely token after a row of the tree last drafted.
+    ///
+    /// # Errors
+    /// As [`tree_logits`](Self::tree_logits).
+    pub fn tree_argmax(&self, row: usize) -> Result<u32> {
+        let speculation = self.speculation.as_deref().ok_or(GenerateFault::NoDrafter)?;
+        check_row(speculation, row)?;
+        let fault = DeviceFault::NonFinite { op: "lm_head", row };
+        Ok(speculation.rows.choice(row).ok_or(fault)?)
+    }
+
+    /// The row of the tree last drafted that holds `token` after `row`.
+    pub fn tree_child(&self, row: usize, token: u32) -> Option<usize> {
+        self.speculation.as_deref()?.rows.child(row, token)
+    }
+
+    /// Tokens and parents of the tree last drafted; the first parent is -1.
+    pub fn tree(&self) -> Option<(&[i32], &[i32])> {
+        let rows = &self.speculation.as_deref()?.rows;
+        Some((rows.tokens.get(..rows.len())?, rows.parents.get(..rows.len())?))
+    }
+
+    /// Commits rows of the tree last drafted: `path` from row 0 down, and the token
+    /// that is then pending.
+    ///
+    /// # Errors
+    /// `NoDrafter`, `BadPath`, device faults.
+    pub fn commit_path(&mut self, path: &[i32], next: u32) -> Result<&SpeculativeStep> {
+        let (speculation, stream, committed) = self.parts()?;
+        if !speculation.rows.is_path(path) {
+            return Err(GenerateFault::BadPath.into());
+        }
+        speculation.run_commit(stream, committed, path, next)?;
+        self.committed += path.len();
+        Ok(&self.parts()?.0.step)
+    }
+
+    /// Features in the ring that the drafter has not taken in, `[rows, columns]`, for
+    /// checks.
+    pub fn read_features(&mut self) -> Result<Vec<f32>> {
+        let (speculation, stream, committed) = self.parts()?;
+        let Some(ring) = &speculation.ring else { return Ok(Vec::new()) };
+        let shape = ring.shape();
+        let mut all = vec![0f32; shape.elements()];
+        read(stream, ring, bytemuck::cast_slice_mut(&mut all))?;
+        let (rows, columns) = (shape.rows(), shape.row_len());
+        let at = |p: usize| p % rows * columns;
+        let pending = speculation.drafted..committed;
+        Ok(pending.flat_map(|p| all[at(p)..at(p) + columns].to_vec()).collect())
+    }
+
+    fn parts(
+        &mut self,
+    ) -> Result<(&mut Speculation, &mut dyn crate::device::Stream, usize), GenerateFault> {
+        let speculation = self.speculation.as_deref_mut().ok_or(GenerateFault::NoDrafter)?;
+        Ok((speculation, &mut *self.stream, self.committed))
+    }
+
+    /// Checks the history and cuts the shape so that no path leads past the context.
+    fn admit(&self, history: &[u32], shape: TreeShape) -> Result<TreeShape, GenerateFault> {
+        let (committed, context) = (self.committed, self.options.context);
+        if history.len() != committed + 1 {
+            let history = history.len();
+            return Err(GenerateFault::HistoryMismatch { history, committed });
+        }
+        self.check(&history[committed..])?;
+        Ok(shape.at_most(context - committed - 1))
+    }
+}
+
+fn check_row(speculation: &Speculation, row: usize) -> Result<()> {
+    let capacity = speculation.rows.len();
+    if row >= capacity {
+        return Err(GenerateFault::TooManyRows { asked: row + 1, capacity }.into());
+    }
+    if !speculation.rows.is_finite(row) {
+        return Err(DeviceFault::NonFinite { op: "lm_head", row }.into());
+    }
+    Ok(())
+}
