@@ -7,6 +7,7 @@
 mod args;
 mod chat;
 mod commands;
+mod drafts;
 mod drivers;
 mod failure;
 mod interrupt;

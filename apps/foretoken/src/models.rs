@@ -12,6 +12,8 @@ use foretoken::format::SharedBytes;
 
 /// The model used when none is named.
 pub(crate) const DEFAULT: &str = "nano-code-Q4_K_M.gguf";
+/// The draft model that belongs to it.
+pub(crate) const DEFAULT_DRAFT: &str = "nano-dflash-Q8_0.gguf";
 /// Folders with models, separated as in `PATH`.
 pub(crate) const VARIABLE: &str = "FORETOKEN_MODELS";
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::run::{Outcome, Run};
+use super::speculation::Pace;
 use super::{
     Cancel, Engine, FinishReason, GenerateFault, GenerateRequest, Generation, Session, StreamEvent,
     WantLogits,
@@ -22,39 +23,53 @@ impl Engine {
         cancel: &Cancel,
         on_event: &mut dyn FnMut(StreamEvent<'_>),
     ) -> Result<Generation> {
-        let start = Instant::now();
         let mut run = Run::new(self, session, request)?;
+        let mut pace = Pace::new(session, request)?;
+        let start = Instant::now();
+        let outcome = self.decode(session, &mut run, pace.as_mut(), cancel, start, on_event);
+        if let Some(pace) = pace {
+            run.stats.speculation = Some(pace.finish(session));
+        }
+        Ok(run.finish(outcome?, on_event))
+    }
+
+    fn decode(
+        &self,
+        session: &mut Session,
+        run: &mut Run<'_>,
+        mut pace: Option<&mut Pace>,
+        cancel: &Cancel,
+        start: Instant,
+        on_event: &mut dyn FnMut(StreamEvent<'_>),
+    ) -> Result<FinishReason> {
         session.reset()?;
-        let total = request.prompt.len();
-        let prefilled =
-            session.prefill(&request.prompt, WantLogits::Last, cancel, &mut |_, done| {
-                on_event(StreamEvent::Prefill { done, total });
-                Ok(())
-            });
+        let prompt = &run.request.prompt;
+        let total = prompt.len();
+        let prefilled = session.prefill(prompt, WantLogits::Last, cancel, &mut |_, done| {
+            on_event(StreamEvent::Prefill { done, total });
+            Ok(())
+        });
         run.stats.prefill = start.elapsed();
         match prefilled {
-            Err(Error::Generate(GenerateFault::Cancelled)) => {
-                return Ok(run.finish(FinishReason::Cancelled, on_event));
-            }
+            Err(Error::Generate(GenerateFault::Cancelled)) => return Ok(FinishReason::Cancelled),
             other => other?,
         }
-        let mut first = None;
-        let finish = loop {
-            let outcome = run.next(session, on_event)?;
-            let first = *first.get_or_insert_with(|| {
-                run.stats.ttft = start.elapsed();
-                Instant::now()
-            });
+        let mut outcome = run.next(session, on_event)?;
+        run.stats.ttft = start.elapsed();
+        let first = Instant::now();
+        loop {
             run.stats.decode = first.elapsed();
             match outcome {
-                Outcome::End(finish) => break finish,
-                Outcome::Token(_) if cancel.is_cancelled() => break FinishReason::Cancelled,
+                Outcome::End(finish) => return Ok(finish),
+                Outcome::Token(_) if cancel.is_cancelled() => return Ok(FinishReason::Cancelled),
                 Outcome::Token(id) => {
-                    session.step(&[id], WantLogits::Last)?;
+                    outcome = match &mut pace {
+                        Some(pace) => pace.step(run, session, id, on_event)?,
+                        None => run.plain(session, id, on_event)?,
+                    };
                     run.stats.steps += 1;
                 }
             }
-        };
-        Ok(run.finish(finish, on_event))
+        }
     }
 }

@@ -120,6 +120,11 @@ impl Engine {
         &self.config
     }
 
+    /// The device it lives on.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
     /// Vocabulary.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

@@ -19,7 +19,7 @@ mod stop;
 pub use engine::{Engine, EngineOptions, LoadStage};
 pub use fault::GenerateFault;
 pub use memory::{SessionOptions, SpeculationRoom, default_context, plan};
-pub use request::{Cancel, FinishReason, GenerateRequest, Generation, StreamEvent};
+pub use request::{Cancel, FinishReason, GenerateRequest, Generation, Speculate, StreamEvent};
 pub use select::select_device;
 pub use session::{Session, WantLogits};
 pub use speculation::{SpeculativeStep, TreeShape};

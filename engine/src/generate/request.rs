@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::GenerationStats;
 use crate::sample::{SamplingParams, TopLogprobs};
+use crate::speculate::{SpecLimits, SpecMode};
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -23,6 +24,17 @@ pub struct GenerateRequest {
     pub ignore_eos: bool,
     /// Report this many of the best log-probabilities with each token.
     pub logprobs: Option<usize>,
+    /// How to speculate; the answer is the same in every mode.
+    pub speculation: Speculate,
+}
+
+/// How a request speculates, on a session that has a drafter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Speculate {
+    /// Which shapes may be chosen. Auto is plain decoding where there is no drafter.
+    pub mode: SpecMode,
+    /// How large they may be.
+    pub limits: SpecLimits,
 }
 
 impl GenerateRequest {
@@ -36,6 +48,7 @@ impl GenerateRequest {
             stop_strings: Vec::new(),
             ignore_eos: false,
             logprobs: None,
+            speculation: Speculate::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Engine, FinishReason, GenerateFault, GenerateRequest, Generation, GenerationStats, Session,
-    StopMatcher, StreamEvent, TreeShape,
+    StopMatcher, StreamEvent, TreeShape, WantLogits,
 };
 use crate::error::Result;
 use crate::kernel::TreeRows;
@@ -102,6 +102,17 @@ impl<'a> Run<'a> {
             self.choose(logits)?
         };
         Ok(self.take(id, on_event))
+    }
+
+    /// One plain step from the pending token `id` on.
+    pub(super) fn plain(
+        &mut self,
+        session: &mut Session,
+        id: u32,
+        on_event: &mut dyn FnMut(StreamEvent<'_>),
+    ) -> Result<Outcome> {
+        session.step(&[id], WantLogits::Last)?;
+        self.next(session, on_event)
     }
 
     /// One speculative step from the pending token on. Ends early where plain decoding

@@ -328,6 +328,18 @@ impl Session {
         }
         Ok(out)
     }
+
+    /// A copy of the committed keys and values of every attention layer, for checks.
+    pub fn read_cache(&mut self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        for tensor in self.kv.layers().iter().flat_map(|layer| [&layer.k, &layer.v]) {
+            let slots = tensor.shape().dims().first().copied().unwrap_or(0).max(1);
+            let start = out.len();
+            out.resize(start + tensor.bytes() / slots * self.committed, 0);
+            read(&mut *self.stream, tensor, &mut out[start..])?;
+        }
+        Ok(out)
+    }
 }
 
 pub(super) fn write(stream: &mut dyn Stream, tensor: &Tensor, words: &[i32]) -> Result<()> {

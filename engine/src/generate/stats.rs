@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::device::MemoryPlan;
+use crate::speculate::SpecStats;
 
 /// A degradation that happened and was logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct GenerationStats {
     pub ttft: Duration,
     /// Passes through the model after prefill.
     pub steps: usize,
+    /// What was drafted, on a session with a drafter.
+    pub speculation: Option<SpecStats>,
     /// Degradations.
     pub fallbacks: Vec<Fallback>,
     /// The session's memory.

@@ -1,9 +1,11 @@
 //! Flags of `generate`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use foretoken::sample::SamplingParams;
+use foretoken::speculate::SpecMode;
 
-use super::{DeviceArgs, IdList, LogitBias, ModelArgs, PromptArgs, SessionArgs};
+use super::{DeviceArgs, DraftArgs, IdList, LogitBias, ModelArgs, PromptArgs, SessionArgs};
+use super::speculation::mode;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -49,9 +51,13 @@ pub(crate) struct GenerateArgs {
     /// With --json: log-probabilities of each token and of the N best
     #[arg(long, value_name = "N", requires = "json")]
     pub(crate) logprobs: Option<usize>,
-    /// Speculative decoding; auto is off where there is no draft model
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Speculation::Auto)]
-    pub(crate) spec: Speculation,
+    /// Draft tokens and verify them together. The answer is the same in every mode;
+    /// auto measures what pays and is never slower than off
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = mode())]
+    #[arg(help_heading = "Speculative decoding")]
+    pub(crate) spec: SpecMode,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
@@ -60,19 +66,6 @@ pub(crate) struct GenerateArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) session: SessionArgs,
-}
-
-/// How to speculate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Speculation {
-    // One token a step.
-    Off,
-    // The best there is.
-    Auto,
-    // A chain of drafted tokens.
-    Chain,
-    // A tree of drafted tokens.
-    Tree,
 }
 
 /// How the next token is chosen.

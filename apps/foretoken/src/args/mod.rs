@@ -5,16 +5,18 @@ mod common;
 mod generate;
 mod other;
 mod parse;
+mod speculation;
 
 use clap::{ArgAction, Parser, Subcommand};
 
 pub(crate) use bench::{BenchArgs, Format};
 pub(crate) use common::{DeviceArgs, ModelArgs, PromptArgs, SessionArgs};
-pub(crate) use generate::{GenerateArgs, Speculation};
+pub(crate) use generate::GenerateArgs;
 pub(crate) use other::{
     CompletionsArgs, InspectArgs, JsonArgs, LogitsArgs, ManArgs, PerplexityArgs, TokenizeArgs,
 };
 pub(crate) use parse::{IdList, LogitBias};
+pub(crate) use speculation::{DraftArgs, DraftSource};
 
 const AFTER_HELP: &str = "\
 A model is a file or folder, or a name that is looked up in the folders of

@@ -10,6 +10,7 @@ mod logits;
 mod pages;
 mod perplexity;
 mod plan;
+mod speculation;
 mod tokenize;
 
 use anyhow::Result;

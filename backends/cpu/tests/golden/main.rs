@@ -13,3 +13,4 @@ mod data;
 mod perplexity;
 mod reference;
 mod safetensors;
+mod speculation;

@@ -41,6 +41,8 @@ pub(super) struct Graphs {
     /// Takes in up to a ring of features.
     pub(super) context: Option<Arc<dyn Graph>>,
     pub(super) draft: Arc<dyn Graph>,
+    /// Takes the time that a verification without a draft starts at.
+    pub(super) stamp: Arc<dyn Graph>,
     pub(super) verify: Arc<dyn Graph>,
     pub(super) commit: Arc<dyn Graph>,
     /// Draft, verification, greedy walk and commit.
@@ -110,6 +112,7 @@ impl Graphs {
                 false => Some(record(&mut context.iter())?),
             },
             draft: record(&mut draft.iter())?,
+            stamp: record(&mut [stamp(1)].iter())?,
             verify: record(&mut check.iter())?,
             commit: record(&mut commit.iter())?,
             whole: record(&mut draft.iter().chain(&check).chain([&walk]).chain(&commit))?,

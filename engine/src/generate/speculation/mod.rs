@@ -5,23 +5,26 @@
 //! path is committed. When the choices are made on the host (sampling, penalties,
 //! log-probabilities) the same operations run as three graphs: draft, verify, commit.
 
+mod calibrate;
 mod graphs;
+mod pace;
 mod session;
 mod shape;
 
 use std::time::Duration;
 
 use self::graphs::{Graphs, Small, feature_ring};
-pub(in crate::generate) use self::shape::TreeOnHost;
+pub(in crate::generate) use self::pace::Pace;
+use self::shape::TreeOnHost;
 pub use self::shape::{SpeculativeStep, TreeShape};
 use super::memory::{STEP_ROWS, SessionOptions, SpeculationRoom};
 use super::session::{read, write};
-use super::{Engine, GenerateFault};
+use super::{Engine, GenerateFault, Speculate};
 use crate::device::{DeviceFault, MemoryKind, MemoryPlan, Stream};
 use crate::error::Result;
 use crate::kernel::{Cursor, TreeLimits, TreeWalk};
 use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
-use crate::speculate::{Candidates, DraftSite, DraftSizes, Drafter};
+use crate::speculate::{Candidates, Controller, CostPoints, DraftSite, DraftSizes, Drafter};
 use crate::tensor::Tensor;
 
 /// A session's drafter and all that belongs to verification.
@@ -46,6 +49,10 @@ pub(super) struct Speculation {
     /// Tokens, parents and choices of the last tree.
     pub(super) rows: TreeOnHost,
     pub(super) step: SpeculativeStep,
+    /// Times of steps.
+    pub(super) cost: Option<CostPoints>,
+    /// The last request's controller, for the next one that asks for the same.
+    pub(super) controller: Option<(Speculate, Controller)>,
 }
 
 impl Speculation {
@@ -112,6 +119,8 @@ impl Speculation {
             },
             step: SpeculativeStep { tokens: Vec::with_capacity(rows + 1), ..Default::default() },
             verify,
+            cost: None,
+            controller: None,
         })
     }
 
@@ -222,7 +231,8 @@ impl Speculation {
         let Self { words, step, .. } = self;
         let result = words.get(..TreeWalk::HEADER + self.room.rows).unwrap_or_default();
         let (header, tokens) = result.split_at_checked(TreeWalk::HEADER).unwrap_or_default();
-        let [accepted, rows, next] = [TreeWalk::ACCEPTED, TreeWalk::ROWS, TreeWalk::NEXT]
+        let [accepted, rows, next, depth] =
+            [TreeWalk::ACCEPTED, TreeWalk::ROWS, TreeWalk::NEXT, TreeWalk::DEPTH]
             .map(|word| header.get(word).copied().unwrap_or(-1));
         let accepted = usize::try_from(accepted).unwrap_or(0).min(tokens.len());
         let Ok(next) = u32::try_from(next) else {
@@ -236,6 +246,7 @@ impl Speculation {
         step.tokens.push(next);
         step.accepted = accepted;
         step.rows = usize::try_from(rows).unwrap_or(0);
+        step.depth = usize::try_from(depth).unwrap_or(0);
         self.committed(committed, accepted, next);
         Ok(accepted)
     }
@@ -267,6 +278,7 @@ impl Speculation {
         part(&mut rows.parents, &self.verify.tree.parents, stream)?;
         part(&mut rows.choices, &step.head.top_ids, stream)?;
         self.step.rows = live;
+        self.step.depth = self.rows.depth();
         Ok(())
     }
 
@@ -288,6 +300,54 @@ impl Speculation {
         self.step.accepted = count;
         self.committed(committed, count, next);
         Ok(())
+    }
+
+    /// Times a draft; nothing is proposed to anyone.
+    pub(super) fn time_draft(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+    ) -> Result<Duration> {
+        self.prepare(stream, committed, &[0], TreeShape::chain(1))?;
+        stream.launch_graph(&*self.graphs.draft)?;
+        if self.ring.is_some() {
+            self.drafted = committed;
+        }
+        self.cursor = None;
+        self.read_result(stream)?;
+        Ok(self.time(1))
+    }
+
+    /// Times a verification pass of this many rows and the commit of one of them.
+    /// Returns both times; one token is committed.
+    pub(super) fn time_verify(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        rows: usize,
+    ) -> Result<(Duration, Duration)> {
+        let positions = self.drafter.positions();
+        let width = self.ids.len() / positions;
+        for (i, id) in self.ids.iter_mut().enumerate() {
+            *id = (i % width) as i32;
+        }
+        self.scores.fill(-1.0);
+        let proposal = &self.small.proposal;
+        write(stream, &proposal.ids, &self.ids)?;
+        write(stream, &proposal.scores, bytemuck::cast_slice(&self.scores))?;
+        write(stream, &proposal.log_sum_exp, bytemuck::cast_slice(&vec![0f32; positions]))?;
+        let cursor = [committed as i32, 0, self.drafted as i32, 0];
+        write(stream, &self.small.cursor.0, &cursor)?;
+        let most = positions as i32;
+        write(stream, &self.small.limits.0, &[rows as i32 - 1, most, most, 0])?;
+        (self.cursor, self.limits) = (None, None);
+        stream.launch_graph(&*self.graphs.stamp)?;
+        stream.launch_graph(&*self.graphs.verify)?;
+        write(stream, &self.verify.path.0, &[1, 0])?;
+        write(stream, &self.verify.result, &[1, 1, 0])?;
+        stream.launch_graph(&*self.graphs.commit)?;
+        self.read_result(stream)?;
+        Ok((self.time(2), self.time(3)))
     }
 
     fn committed(&mut self, before: usize, rows: usize, next: u32) {

@@ -3,7 +3,8 @@
 use super::{Speculation, SpeculativeStep, TreeShape};
 use crate::device::DeviceFault;
 use crate::error::Result;
-use crate::generate::GenerateFault;
+use crate::generate::{GenerateFault, Speculate};
+use crate::speculate::Controller;
 use crate::generate::session::{Session, read};
 
 impl Session {
@@ -117,7 +118,42 @@ impl Session {
         Ok(pending.flat_map(|p| all[at(p)..at(p) + columns].to_vec()).collect())
     }
 
-    fn parts(
+    /// The last speculative step.
+    pub fn last_step(&self) -> Option<&SpeculativeStep> {
+        self.speculation.as_deref().map(|s| &s.step)
+    }
+
+    /// The proposal of the last draft: ids and log-probabilities, `[P, k]` each, for
+    /// checks.
+    pub fn read_proposal(&mut self) -> Result<(Vec<i32>, Vec<f32>)> {
+        let (speculation, stream, _) = self.parts()?;
+        let proposal = &speculation.small.proposal;
+        let shape = proposal.ids.shape();
+        let (mut ids, mut scores) = (vec![0; shape.elements()], vec![0f32; shape.elements()]);
+        let mut sums = vec![0f32; shape.rows()];
+        read(stream, &proposal.ids, bytemuck::cast_slice_mut(&mut ids))?;
+        read(stream, &proposal.scores, bytemuck::cast_slice_mut(&mut scores))?;
+        read(stream, &proposal.log_sum_exp, bytemuck::cast_slice_mut(&mut sums))?;
+        for (row, sum) in scores.chunks_exact_mut(shape.row_len()).zip(&sums) {
+            row.iter_mut().for_each(|score| *score -= sum);
+        }
+        Ok((ids, scores))
+    }
+
+    /// Takes the controller of an earlier request that asked for the same.
+    pub(in crate::generate) fn take_controller(&mut self, asked: Speculate) -> Option<Controller> {
+        let (kept, controller) = self.speculation.as_deref_mut()?.controller.take()?;
+        (kept == asked).then_some(controller)
+    }
+
+    /// Keeps a controller for the next request.
+    pub(in crate::generate) fn keep_controller(&mut self, asked: Speculate, made: Controller) {
+        if let Some(speculation) = self.speculation.as_deref_mut() {
+            speculation.controller = Some((asked, made));
+        }
+    }
+
+    pub(super) fn parts(
         &mut self,
     ) -> Result<(&mut Speculation, &mut dyn crate::device::Stream, usize), GenerateFault> {
         let speculation = self.speculation.as_deref_mut().ok_or(GenerateFault::NoDrafter)?;

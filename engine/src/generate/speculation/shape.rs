@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::kernel::TreeRows;
+
 /// How large the next tree may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeShape {
@@ -39,6 +41,8 @@ pub struct SpeculativeStep {
     pub positions: usize,
     /// Rows of the tree, the pending token's among them.
     pub rows: usize,
+    /// Largest depth of the tree.
+    pub depth: usize,
     /// Rows of the accepted path.
     pub accepted: usize,
     /// The path's tokens after the pending one, then the next pending token.
@@ -65,6 +69,16 @@ impl TreeOnHost {
     /// Rows of the tree.
     pub(in crate::generate) fn len(&self) -> usize {
         self.live
+    }
+
+    /// Largest depth of a row.
+    pub(in crate::generate) fn depth(&self) -> usize {
+        let mut depths = [0; TreeRows::MAX];
+        for row in 1..self.live.min(TreeRows::MAX) {
+            let parent = self.parents.get(row).and_then(|&p| usize::try_from(p).ok());
+            depths[row] = 1 + parent.filter(|&p| p < row).map_or(0, |p| depths[p]);
+        }
+        depths.into_iter().max().unwrap_or(0)
     }
 
     /// The first child of `row` that holds `token`.

@@ -5,23 +5,26 @@ mod stream;
 
 use std::io::{self, IsTerminal};
 
-use anyhow::{Result, bail};
-use foretoken::generate::{Cancel, GenerateRequest, Generation, StopMatcher, StreamEvent};
+use anyhow::Result;
+use foretoken::generate::{
+    Cancel, GenerateRequest, Generation, Speculate, StopMatcher, StreamEvent,
+};
 use foretoken::model::ModelFile;
 
 use self::report::Report;
 use self::stream::TextStream;
 use super::tokenize::encode;
-use crate::args::{GenerateArgs, Speculation};
+use crate::args::GenerateArgs;
 use crate::failure::usage;
 use crate::load::{self, Demand, check_prompt, open_model, session_options};
 use crate::output::print_json;
 use crate::ui::Ui;
-use crate::{chat, drivers, interrupt, prompt};
+use crate::{chat, drafts, drivers, interrupt, prompt};
 
 /// Runs the command.
 pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     check(args)?;
+    let limits = args.draft.limits().map_err(usage)?;
     let text = match &args.ids {
         Some(_) => String::new(),
         None => prompt::non_empty_text(&args.prompt)?,
@@ -35,6 +38,7 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
         stop_strings: args.stop.iter().map(|s| s.clone().into_bytes()).collect(),
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
+        speculation: Speculate { mode: args.spec, limits },
     };
     let device = drivers::open(&args.device.device, args.device.driver_options())?;
     let tokens = request.prompt.len().saturating_add(args.max_tokens);
@@ -42,7 +46,10 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     let options = session_options(&file, &*device, &args.session, demand)?;
     check_prompt(&file, &request.prompt, options.context, 1)?;
     let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
-    let mut session = engine.session(options)?;
+    let source = args.draft.source(args.spec, args.model.model.as_deref());
+    let activations = args.session.activations.into();
+    let drafts = drafts::load(&source, &engine, &args.model.open_options(), activations, ui)?;
+    let mut session = drafts.session(&engine, options, args.spec, limits)?;
 
     let cancel = Cancel::default();
     interrupt::cancels(&cancel)?;
@@ -70,11 +77,8 @@ fn check(args: &GenerateArgs) -> Result<()> {
     if args.sampling.has_idle_filters() {
         tracing::warn!("without --temperature the most likely token is taken; filters do nothing");
     }
-    match args.spec {
-        Speculation::Off | Speculation::Auto => Ok(()),
-        Speculation::Chain => bail!("--spec chain: this build has no drafter; use --spec off"),
-        Speculation::Tree => bail!("--spec tree: this build has no drafter; use --spec off"),
-    }
+    args.draft.limits().map_err(usage)?;
+    Ok(())
 }
 
 fn prompt_ids(args: &GenerateArgs, file: &ModelFile, text: &str) -> Result<Vec<u32>> {
@@ -94,12 +98,16 @@ fn summary(generation: &Generation) -> String {
         if seconds > 0.0 { format!("{:.0}", tokens as f64 / seconds) } else { "-".to_owned() }
     };
     let (prefill, decode) = (stats.prefill.as_secs_f64(), stats.decode.as_secs_f64());
+    let said = stats.speculation.as_ref().filter(|s| s.speculative_steps > 0);
+    let mean = said.and_then(|s| Some((s.shape(), s.acceptance_length_mean()?)));
+    let spec = mean.map_or(String::new(), |(shape, mean)| format!(", {shape} {mean:.2}"));
     format!(
-        "[{} + {} tokens: prefill {} tok/s, decode {} tok/s; {}]",
+        "[{} + {} tokens: prefill {} tok/s, decode {} tok/s{spec}; {}]",
         stats.prompt_tokens,
         stats.generated_tokens,
         rate(stats.prompt_tokens, prefill),
-        rate(stats.steps, decode),
+        // The first token comes from prefill.
+        rate(stats.generated_tokens.saturating_sub(1), decode),
         generation.finish.name(),
     )
 }

@@ -2,11 +2,13 @@
 
 use foretoken::generate::{Engine, Generation};
 use foretoken::sample::{TokenLogprob, TopLogprobs};
+use foretoken::speculate::SpecStats;
 use foretoken::tokenizer::Tokenizer;
 use serde::Serialize;
 
 use crate::args::GenerateArgs;
 use crate::commands::plan::PlanReport;
+use crate::commands::speculation::SpeculationReport;
 
 /// The whole object.
 #[derive(Debug, Serialize)]
@@ -32,11 +34,14 @@ struct Stats {
     ttft_s: f64,
     spec: &'static str,
     steps: usize,
-    drafted: usize,
-    accepted: usize,
+    drafted: u64,
+    accepted: u64,
     /// Tokens a step commits; plain decoding commits one.
     acceptance_length_mean: f64,
-    acceptance_histogram: Vec<usize>,
+    /// Steps by drafted tokens accepted, from none on.
+    acceptance_histogram: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speculation: Option<SpeculationReport>,
     fallbacks: Vec<FallbackReport>,
     memory: PlanReport,
     pflash: Pflash,
@@ -95,6 +100,7 @@ impl<'a> Report<'a> {
 impl Stats {
     fn new(generation: &Generation) -> Self {
         let stats = &generation.stats;
+        let spec = stats.speculation.as_ref();
         let fallbacks = stats.fallbacks.iter().map(|f| FallbackReport {
             what: f.what.clone(),
             reason: f.reason.clone(),
@@ -106,12 +112,15 @@ impl Stats {
             prefill_s: stats.prefill.as_secs_f64(),
             decode_s: stats.decode.as_secs_f64(),
             ttft_s: stats.ttft.as_secs_f64(),
-            spec: "off",
+            spec: spec.map_or("off", SpecStats::shape),
             steps: stats.steps,
-            drafted: 0,
-            accepted: 0,
-            acceptance_length_mean: if stats.steps > 0 { 1.0 } else { 0.0 },
-            acceptance_histogram: Vec::new(),
+            drafted: spec.map_or(0, |s| s.drafted),
+            accepted: spec.map_or(0, |s| s.accepted),
+            acceptance_length_mean: spec
+                .and_then(SpecStats::acceptance_length_mean)
+                .unwrap_or(if stats.steps > 0 { 1.0 } else { 0.0 }),
+            acceptance_histogram: spec.map_or(Vec::new(), |s| s.histogram.clone()),
+            speculation: spec.map(SpeculationReport::from),
             fallbacks: fallbacks.collect(),
             memory: PlanReport::from(&stats.memory),
             pflash: Pflash { used: false },

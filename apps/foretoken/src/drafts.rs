@@ -1,0 +1,147 @@
+//! From flags to a session that speculates.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use foretoken::device::Activations;
+use foretoken::format::OpenOptions;
+use foretoken::generate::{Engine, Session, SessionOptions, SpeculationRoom};
+use foretoken::speculate::{
+    CostCache, CostKey, DflashDrafter, DflashModel, Drafter, PromptLookup, SpecLimits, SpecMode,
+};
+
+use crate::args::DraftSource;
+use crate::models::{Located, locate};
+use crate::ui::Ui;
+
+/// A drafter's origin, loaded; sessions make their own drafters from it.
+pub(crate) enum Drafts {
+    /// A draft model.
+    Dflash(Arc<DflashModel>),
+    /// The text itself.
+    Lookup,
+    /// Nothing.
+    None,
+}
+
+/// Loads what drafts come from.
+///
+/// # Errors
+/// When a draft model is not found or does not fit the target.
+pub(crate) fn load(
+    source: &DraftSource,
+    engine: &Engine,
+    open: &OpenOptions,
+    activations: Activations,
+    ui: &Ui,
+) -> Result<Drafts> {
+    let name = match source {
+        DraftSource::None => return Ok(Drafts::None),
+        DraftSource::Lookup => return Ok(Drafts::Lookup),
+        DraftSource::Model(name) => name,
+    };
+    let mut bar = ui.progress("loading draft");
+    let mut progress = |done, total| bar.set(done, total);
+    let (device, target) = (engine.device(), engine.config());
+    let model = match locate(Some(name))? {
+        Located::Path(path) => {
+            DflashModel::load(&path, open, device, target, activations, &mut progress)
+        }
+        Located::Embedded { name, bytes } => {
+            DflashModel::from_bytes(name.as_ref(), bytes, device, target, activations, &mut progress)
+        }
+    };
+    Ok(Drafts::Dflash(model?))
+}
+
+impl Drafts {
+    /// A new drafter.
+    fn drafter(&self, limits: SpecLimits) -> Result<Option<Box<dyn Drafter>>> {
+        Ok(match self {
+            Self::None => None,
+            Self::Lookup => Some(Box::new(PromptLookup::new(limits.draft_len())?)),
+            Self::Dflash(model) => Some(Box::new(DflashDrafter::new(Arc::clone(model)))),
+        })
+    }
+
+    /// Room for the trees of a mode.
+    pub(crate) fn room(&self, mode: SpecMode, limits: SpecLimits) -> Option<SpeculationRoom> {
+        let (chain, tree) = (limits.draft_len(), limits.tree_budget());
+        match (self, mode) {
+            (Self::None, _) | (_, SpecMode::Off) => None,
+            (_, SpecMode::Chain) => Some(SpeculationRoom { rows: chain + 1, width: 1 }),
+            (_, SpecMode::Tree) => Some(SpeculationRoom { rows: tree + 1, width: tree }),
+            (_, SpecMode::Auto) => {
+                Some(SpeculationRoom { rows: chain.max(tree) + 1, width: tree })
+            }
+        }
+    }
+
+    /// A session, with times of steps from the cache when they are known there.
+    ///
+    /// # Errors
+    /// Session faults.
+    pub(crate) fn session(
+        &self,
+        engine: &Arc<Engine>,
+        mut options: SessionOptions,
+        mode: SpecMode,
+        limits: SpecLimits,
+    ) -> Result<Session> {
+        options.speculation = self.room(mode, limits);
+        let drafter = match options.speculation {
+            Some(_) => self.drafter(limits)?,
+            None => None,
+        };
+        let Some(drafter) = drafter else { return Ok(engine.session(options)?) };
+        let mut session = engine.session_with_drafter(options, drafter)?;
+        if mode == SpecMode::Auto {
+            time_steps(&mut session)?;
+        }
+        Ok(session)
+    }
+}
+
+/// Takes times of steps from the cache, or measures them and keeps them there.
+fn time_steps(session: &mut Session) -> Result<()> {
+    let key = key(session);
+    let Some(path) = cache_file() else {
+        session.calibrate()?;
+        return Ok(());
+    };
+    let mut cache = CostCache::load(&path);
+    if let Some(points) = cache.get(&key) {
+        return Ok(session.set_cost(points.clone())?);
+    }
+    cache.insert(key, session.calibrate()?.clone());
+    if let Err(error) = cache.store(&path) {
+        tracing::debug!(%error, "step times are not kept");
+    }
+    Ok(())
+}
+
+/// What the times of a session depend on.
+fn key(session: &Session) -> CostKey {
+    let info = session.engine().device_info();
+    let options = session.options();
+    let drafter = session.drafter().unwrap_or("none");
+    let weights = session.plan().of(foretoken::device::MemoryKind::Weights);
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    CostKey {
+        device: format!("{}:{} {} x{}", info.driver, info.index, info.name, info.units),
+        model: format!("{} {weights} {}", session.engine().name(), options.kv_type),
+        drafter: format!("{drafter} {:?}", options.speculation),
+        build: format!("{} {profile}", env!("CARGO_PKG_VERSION")),
+    }
+}
+
+/// Where step times are kept: `FORETOKEN_CACHE`, or the user's cache folder.
+fn cache_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = set("FORETOKEN_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|f| f.join("foretoken")))
+        .or_else(|| set("LOCALAPPDATA").map(|f| f.join("foretoken")))
+        .or_else(|| set("HOME").map(|f| f.join(".cache/foretoken")))?;
+    Some(folder.join("step-times.json"))
+}
