@@ -7,9 +7,12 @@
 // Skips and the largest differences are said.
 #![allow(clippy::print_stderr)]
 
+#[path = "../tree/builder.rs"]
+mod builder;
 mod check;
 mod convert;
 mod data;
 mod perplexity;
 mod reference;
 mod safetensors;
+mod trees;
