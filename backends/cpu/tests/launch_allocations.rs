@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
 use foretoken::format::SharedBytes;
 use foretoken::kernel::{
-    Attention, AttentionMask, Control, Embed, GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend,
-    KvPair, Linear, LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet,
-    ShortConv, SwiGlu, TopK,
+    Advance, Attention, AttentionMask, Control, Cursor, DraftBlock, DraftContext, Embed,
+    GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend, KvPair, Linear, LinearPart, Op, OutputGate,
+    Path, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, Stamp, SwiGlu, TopK,
+    TreeBuild, TreeLimits, TreeRows, TreeWalk,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -65,6 +66,58 @@ impl Model<'_> {
         self.device.load_weight(&host, &spec).unwrap()
     }
 
+    /// A speculative step on a cursor of its own: all candidates are alike, so that a
+    /// tree is all ties.
+    fn speculation(&self) -> Vec<Op> {
+        let ints = |dims: &[usize]| self.tensor(DType::I32, dims);
+        let (rows, positions, k) = (TreeRows::MAX, 15, 8);
+        let (cursor, control) = (Cursor(ints(&[4])), Control(ints(&[4])));
+        let (limits, draft) = (TreeLimits(ints(&[4])), Control(ints(&[4])));
+        let words: Vec<u8> = [63, 15, 15, 3].into_iter().flat_map(i32::to_le_bytes).collect();
+        self.device.stream().unwrap().write(limits.0.buffer(), 0, &words).unwrap();
+        let (tokens, path) = (ints(&[rows]), Path(ints(&[1 + rows])));
+        let result = ints(&[TreeWalk::HEADER + rows]);
+        let tree =
+            TreeRows { parents: ints(&[rows]), depths: ints(&[rows]), masks: ints(&[rows, 2]) };
+        let (cursor, control) = (|| cursor.clone(), || control.clone());
+        vec![
+            DraftContext { cursor: cursor(), control: draft.clone(), positions: ints(&[rows]) }
+                .into(),
+            DraftBlock {
+                cursor: cursor(),
+                mask_token: 1,
+                control: draft,
+                tokens: ints(&[1 + positions]),
+                positions: ints(&[1 + positions]),
+            }
+            .into(),
+            TreeBuild {
+                cursor: cursor(),
+                limits,
+                ids: ints(&[positions, k]),
+                scores: self.f32(&[positions, k]),
+                log_sum_exp: Some(self.f32(&[positions])),
+                vocab: VOCABULARY,
+                control: control(),
+                tokens: tokens.clone(),
+                positions: ints(&[rows]),
+                tree: tree.clone(),
+            }
+            .into(),
+            TreeWalk {
+                control: control(),
+                tokens,
+                tree,
+                choices: ints(&[rows, 1]),
+                path: path.clone(),
+                result: result.clone(),
+            }
+            .into(),
+            Advance { control: control(), path, result, cursor: cursor() }.into(),
+            Stamp { clock: self.tensor(DType::I64, &[2]), slot: 1 }.into(),
+        ]
+    }
+
     /// Every operation there is.
     fn ops(&self) -> Vec<Op> {
         let (control, eps) = (|| self.control.clone(), 1e-6);
@@ -82,7 +135,7 @@ impl Model<'_> {
             accumulate,
         };
         let (wide, gate) = (self.f32(&[m, 512]), self.f32(&[m, 512]));
-        vec![
+        let mut ops = vec![
             Embed {
                 control: control(),
                 tokens: self.tensor(DType::I32, &[m]),
@@ -182,7 +235,9 @@ impl Model<'_> {
                 log_sum_exp: Some(self.f32(&[m])),
             }
             .into(),
-        ]
+        ];
+        ops.extend(self.speculation());
+        ops
     }
 }
 
@@ -201,7 +256,7 @@ fn main() {
         let model = Model { device: &*device, control: control.clone() };
         let prepare = |op: &Op| device.prepare(op).unwrap();
         let kernels: Vec<_> = model.ops().iter().map(prepare).collect();
-        assert_eq!(kernels.len(), 13, "every operation");
+        assert_eq!(kernels.len(), 19, "every operation");
         let graph = device.record(&kernels).unwrap();
         let mut stream = device.stream().unwrap();
         let mut out = [0; 64];

@@ -166,6 +166,25 @@ fn an_operation_that_differs_a_little_is_caught() {
         ("gated_delta/m=64/grouped", twist!(GatedDelta, x => x.head_map = HeadMap::Tiled)),
         ("linear/edges/Q8_0", twist!(Linear, x => x.parts[0].accumulate ^= true)),
         ("linear/logit", twist!(Linear, x => x.rows = RowSet::All)),
+        ("tree_build/b=22/p=5", twist!(TreeBuild, x => x.log_sum_exp = None)),
+        (
+            "tree_build/b=7/p=1",
+            twist!(TreeBuild, x => std::mem::swap(&mut x.tokens, &mut x.positions)),
+        ),
+        ("tree_build/close", twist!(TreeBuild, x => x.log_sum_exp = None)),
+        ("tree_build/ends", twist!(TreeBuild, x => x.vocab += 1)),
+        ("tree_build/chain/b=7", twist!(TreeBuild, x => x.limits.0 = x.cursor.0.clone())),
+        (
+            "tree_walk/m=8/Tree",
+            twist!(TreeWalk, x => std::mem::swap(&mut x.tokens, &mut x.tree.parents)),
+        ),
+        (
+            "draft_context/",
+            twist!(DraftContext, x => std::mem::swap(&mut x.cursor.0, &mut x.control.0)),
+        ),
+        ("draft_block/", twist!(DraftBlock, x => x.mask_token ^= 1)),
+        ("advance/", twist!(Advance, x => x.result = x.path.0.clone())),
+        ("stamp", twist!(Stamp, x => x.slot ^= 1)),
         ("top_k/m=", twist!(TopK, x => std::mem::swap(&mut x.values, &mut x.logits))),
     ];
     for (filter, twist) in twists {

@@ -41,7 +41,8 @@ pub struct FeatureLoad {
     pub out: Tensor,
 }
 
-/// Writes the time of a clock of the device, in nanoseconds, to one slot.
+/// Writes the time of a clock of the device, in nanoseconds, to one slot, once all
+/// operations before it are done. The clock starts anywhere and never goes back.
 #[derive(Clone, Debug)]
 pub struct Stamp {
     /// `[N]` I64.

@@ -67,7 +67,8 @@ impl TreeLimits {
 /// Prepares the rows of committed tokens that the drafter has not seen yet: writes the
 /// control block (`rows = committed - drafted`, `committed = drafted`, no logits) and
 /// the positions `drafted + i`, then sets the cursor's `drafted` to `committed`.
-/// More rows than `positions` holds fail the launch.
+/// More rows than `positions` holds, a negative count, or a `drafted` past `committed`
+/// fail the launch.
 #[derive(Clone, Debug)]
 pub struct DraftContext {
     /// Read and updated.
@@ -80,7 +81,8 @@ pub struct DraftContext {
 
 /// Prepares a block-diffusion draft (DFlash, arXiv 2602.06036): the pending token
 /// followed by mask tokens at positions `committed + i`. Writes the control block
-/// (`rows = B`, `committed`, `logit_first = 1`, `logit_rows = B - 1`).
+/// (`rows = B`, `committed`, `logit_first = 1`, `logit_rows = B - 1`). A negative
+/// `committed`, or positions past 31 bits, fail the launch.
 #[derive(Clone, Debug)]
 pub struct DraftBlock {
     /// Read.
@@ -99,18 +101,25 @@ pub struct DraftBlock {
 /// arXiv 2604.12989): the prefixes of highest total log-probability, best first.
 ///
 /// The score of candidate `r` at position `d` is `scores[d, r] - log_sum_exp[d]`, that
-/// of a prefix their F64 sum. Among equal scores the lexicographically smaller list of
-/// ranks goes first. With [`TreeLimits::CHAIN`] the most likely candidate of each of
-/// the first positions comes before all others, then best first as ever. A candidate
-/// with an id outside the vocabulary or a NaN score ends its position's list.
+/// of a prefix their F64 sum, from the first position on. Among equal scores the
+/// lexicographically smaller list of ranks goes first. A candidate is considered only
+/// after its better sibling and its parent, whatever the scores say. Rows are numbered
+/// in the order in which they are chosen.
+///
+/// With [`TreeLimits::CHAIN`] the most likely candidate of each of the first positions
+/// comes before all others, in order of depth, then best first as ever; such a row
+/// costs its place in the budget once. A candidate with an id outside the vocabulary,
+/// or a score that is NaN or plus infinity, ends its position's list, and a position
+/// with an empty list the tree's depth. Minus infinity is a score like any other.
 ///
 /// Writes tokens, positions (`committed + depth`), tree and control block (`rows`,
-/// `committed`, and all rows as logit rows).
+/// `committed`, and all rows as logit rows). Row 0 is the pending token as the cursor
+/// has it. A negative `committed`, or positions past 31 bits, fail the launch.
 #[derive(Clone, Debug)]
 pub struct TreeBuild {
     /// Read.
     pub cursor: Cursor,
-    /// Read; values past what the tensors hold are cut to it.
+    /// Read; values past what the tensors hold are cut to it, negative ones to 0.
     pub limits: TreeLimits,
     /// `[P, k]` I32: candidates per position, most likely first.
     pub ids: Tensor,
@@ -131,8 +140,9 @@ pub struct TreeBuild {
 }
 
 /// Follows the target's choices through the tree: from row 0 on, to the first child
-/// whose token is the target's choice after the row, until there is none. That last
-/// choice becomes the next pending token.
+/// (the lowest row) whose token is the target's choice after the row, until there is
+/// none. That last choice becomes the next pending token. A row that does not come
+/// after its parent is nobody's child. No rows at all fail the launch.
 #[derive(Clone, Debug)]
 pub struct TreeWalk {
     /// Control block of the verified rows.
@@ -144,10 +154,10 @@ pub struct TreeWalk {
     /// `[M, 1]` I32: the target's choice after each row; negative for a row whose
     /// logits are not finite, which ends the walk there.
     pub choices: Tensor,
-    /// Written.
+    /// Written, words past the path's rows excepted.
     pub path: Path,
     /// `[3 + M]` I32, written: rows of the path, rows of the tree, the next pending
-    /// token (or -1), then the tokens of the path.
+    /// token (or -1), then the tokens of the path, row 0's first.
     pub result: Tensor,
 }
 
@@ -195,8 +205,9 @@ pub struct DeltaCommit {
     pub delta: GatedDelta,
 }
 
-/// Moves the cursor past the path: `committed` grows by the path's rows, `pending`
-/// becomes the walk's next token.
+/// Moves the cursor past the path: `committed` becomes the control block's plus the
+/// path's rows, `pending` the walk's next token. A path of no rows or of more than the
+/// control block's fails the launch, as does a sum past 31 bits.
 #[derive(Clone, Debug)]
 pub struct Advance {
     /// Control block of the verified rows.

@@ -3,6 +3,8 @@
 use super::fault::CaseFault;
 
 const POISON: u32 = u32::MAX;
+/// What integers hold before they are written, where -1 is a value.
+pub(super) const STALE: i32 = 0x5a5a_5a5a;
 
 /// Compares the first elements of an F32 tensor with `want`; those after must hold
 /// poison. Bits rather than values go in, so that poison can be told from NaN.
@@ -24,6 +26,27 @@ pub(super) fn floats(
         }
     }
     untouched(tensor, got, want.len())
+}
+
+/// Compares the first elements of an I32 tensor with `want`; those after must hold
+/// [`STALE`].
+pub(super) fn integers(tensor: &'static str, got: &[i32], want: &[i32]) -> Result<(), CaseFault> {
+    for (index, (&got, &want)) in got.iter().zip(want).enumerate() {
+        if got == STALE {
+            return Err(CaseFault::Unwritten { tensor, index });
+        }
+        if got != want {
+            let (got, want) = (f64::from(got), f64::from(want));
+            return Err(CaseFault::Mismatch { tensor, index, got, want, allowed: 0.0 });
+        }
+    }
+    if got.len() < want.len() {
+        return Err(CaseFault::Unwritten { tensor, index: got.len() });
+    }
+    match got.iter().skip(want.len()).position(|&x| x != STALE) {
+        Some(past) => Err(CaseFault::Touched { tensor, index: want.len() + past }),
+        None => Ok(()),
+    }
 }
 
 /// Elements from `live` on must hold poison.
@@ -73,6 +96,19 @@ mod tests {
         assert!(matches!(fault, Err(CaseFault::Touched { index: 2, .. })));
         let fault = floats("x", &words(&[f32::NAN, 2.0]), &want, |_| 1e9);
         assert!(matches!(fault, Err(CaseFault::Mismatch { index: 0, .. })));
+    }
+
+    #[test]
+    fn integers_are_compared_exactly() {
+        assert!(integers("x", &[1, -1, STALE], &[1, -1]).is_ok());
+        let fault = integers("x", &[1, -1], &[1, 0]);
+        assert!(matches!(fault, Err(CaseFault::Mismatch { index: 1, .. })));
+        let fault = integers("x", &[1, STALE], &[1, STALE]);
+        assert!(matches!(fault, Err(CaseFault::Unwritten { index: 1, .. })));
+        let fault = integers("x", &[1], &[1, 2]);
+        assert!(matches!(fault, Err(CaseFault::Unwritten { index: 1, .. })));
+        let fault = integers("x", &[1, STALE, 0], &[1]);
+        assert!(matches!(fault, Err(CaseFault::Touched { index: 2, .. })));
     }
 
     #[test]

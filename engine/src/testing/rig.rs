@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::compare;
+use super::compare::{self, STALE};
 use super::fault::CaseFault;
 use super::rng::Rng;
 use crate::device::{
@@ -130,10 +130,16 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// All bytes of a tensor.
-    pub(super) fn read(&mut self, tensor: &Tensor) -> crate::Result<Vec<u8>> {
+    /// All bytes of a tensor, kept out of the digest: what no two runs share.
+    pub(super) fn peek(&mut self, tensor: &Tensor) -> crate::Result<Vec<u8>> {
         let mut bytes = vec![0; tensor.bytes()];
         self.stream.read(tensor.buffer(), tensor.offset(), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// All bytes of a tensor.
+    pub(super) fn read(&mut self, tensor: &Tensor) -> crate::Result<Vec<u8>> {
+        let bytes = self.peek(tensor)?;
         // FNV-1a over everything a case looks at.
         let hash = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
         self.digest = bytes.iter().fold(self.digest, hash);
@@ -143,6 +149,23 @@ impl<'a> Rig<'a> {
     /// Hash of all that was read.
     pub(super) fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// Compares an I32 tensor that was filled with [`STALE`] with `want` for its first
+    /// elements; the rest must not have been written.
+    pub(super) fn expect_i32(
+        &mut self,
+        name: &'static str,
+        tensor: &Tensor,
+        want: &[i32],
+    ) -> Result<(), CaseFault> {
+        let got: Vec<i32> = self.words(tensor)?.iter().map(|&w| w as i32).collect();
+        compare::integers(name, &got, want)
+    }
+
+    /// An I32 tensor filled with [`STALE`]: an output whose values may be -1.
+    pub(super) fn stale(&mut self, name: &'static str, dims: &[usize]) -> crate::Result<Tensor> {
+        self.i32(name, dims, &vec![STALE; dims.iter().product()])
     }
 
     /// All elements of a four-byte tensor, as bits.

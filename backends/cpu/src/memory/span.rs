@@ -20,7 +20,7 @@ macro_rules! plain {
         $(unsafe impl Plain for $t {})*
     };
 }
-plain!(u8 i8 u16 i32 u32 u64 f32 f64);
+plain!(u8 i8 u16 i32 u32 i64 u64 f32 f64);
 
 /// A window of `len` values: a pointer and a length, bounds-checked at each use.
 ///

@@ -25,6 +25,10 @@ impl Element for i32 {
     const DTYPE: DType = DType::I32;
 }
 
+impl Element for i64 {
+    const DTYPE: DType = DType::I64;
+}
+
 /// Binds the operands of one operation.
 pub(crate) struct Bind<'a> {
     core: &'a Core,
@@ -158,8 +162,8 @@ pub(crate) struct Rows {
 
 impl Controls {
     fn word(&self, worker: &Worker<'_>, index: usize) -> usize {
-        // SAFETY: no operation writes its control block (`Bind::apart`), and copies
-        // wait for the launch to end.
+        // SAFETY: no operation that reads its control block writes it (`Bind::apart`),
+        // and copies wait for the launch to end.
         let word = unsafe { self.words.value(index) };
         usize::try_from(word).unwrap_or_else(|_| worker.refuse("a control word is negative"))
     }

@@ -16,9 +16,11 @@ mod output_gate;
 mod rms_norm;
 mod rope;
 mod short_conv;
+mod stamp;
 mod swiglu;
 mod top_k;
 mod top_k_piece;
+mod tree;
 
 use std::sync::Arc;
 
@@ -48,6 +50,12 @@ pub(crate) fn prepare(core: &Core, op: &Op) -> Result<Arc<dyn CpuKernel>> {
         Op::GatedNorm(op) => Arc::new(gated_norm::Kernel::new(&bind, op)?),
         Op::SwiGlu(op) => Arc::new(swiglu::Kernel::new(&bind, op)?),
         Op::TopK(op) => Arc::new(top_k::Kernel::new(&bind, op)?),
+        Op::DraftContext(op) => Arc::new(tree::Context::new(&bind, op)?),
+        Op::DraftBlock(op) => Arc::new(tree::Block::new(&bind, op)?),
+        Op::TreeBuild(op) => Arc::new(tree::Build::new(&bind, op)?),
+        Op::TreeWalk(op) => Arc::new(tree::Walk::new(&bind, op)?),
+        Op::Advance(op) => Arc::new(tree::Advance::new(&bind, op)?),
+        Op::Stamp(op) => Arc::new(stamp::Kernel::new(&bind, op)?),
         // An operation newer than this driver.
         _ => return Err(bind.unsupported(DType::F32).into()),
     })

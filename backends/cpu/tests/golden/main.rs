@@ -7,6 +7,8 @@
 // Skips and the largest differences are said.
 #![allow(clippy::print_stderr)]
 
+#[path = "../tree/builder.rs"]
+mod builder;
 mod check;
 mod convert;
 mod data;
@@ -14,3 +16,4 @@ mod perplexity;
 mod reference;
 mod safetensors;
 mod speculation;
+mod trees;

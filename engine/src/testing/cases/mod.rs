@@ -6,7 +6,10 @@ pub(super) mod linear;
 mod norms;
 mod pointwise;
 mod rope;
+mod stamp;
 mod top_k;
+mod tree_build;
+mod tree_step;
 
 use super::report::Runner;
 
@@ -26,4 +29,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     delta::all(run);
     linear::all(run);
     top_k::all(run);
+    tree_build::all(run);
+    tree_step::all(run);
+    stamp::all(run);
 }
