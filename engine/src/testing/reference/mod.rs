@@ -6,6 +6,6 @@ mod attention;
 mod delta;
 mod pointwise;
 
-pub(super) use attention::{Heads, attention, qk_norm_rope, rope_angles};
+pub(super) use attention::{Heads, attention, attention_to, qk_norm_rope, rope_angles};
 pub(super) use delta::{Delta, gated_delta, short_conv};
 pub(super) use pointwise::{gated_norm, linear, log_sum_exp, rms_norm, sigmoid, silu, top_k};
