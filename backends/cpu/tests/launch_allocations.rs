@@ -7,9 +7,9 @@ use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightR
 use foretoken::format::SharedBytes;
 use foretoken::kernel::{
     Advance, Attention, AttentionMask, Control, Cursor, DraftBlock, DraftContext, Embed,
-    GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend, KvPair, Linear, LinearPart, Op, OutputGate,
-    Path, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv, Stamp, SwiGlu, TopK,
-    TreeBuild, TreeLimits, TreeRows, TreeWalk,
+    FeatureCommit, FeatureLoad, FeatureStore, GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend,
+    KvCommit, KvPair, Linear, LinearPart, Op, OutputGate, Path, QkNormRope, Regime, RmsNorm,
+    RopeAngles, RowSet, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeLimits, TreeRows, TreeWalk,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -118,7 +118,46 @@ impl Model<'_> {
         ]
     }
 
-    /// Every operation there is.
+    fn words(&self, words: &[i32]) -> Tensor {
+        let tensor = self.tensor(DType::I32, &[words.len()]);
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.device.stream().unwrap().write(tensor.buffer(), 0, &bytes).unwrap();
+        tensor
+    }
+
+    /// Attention over trees and blocks, commits, the ring of features.
+    fn speculative_ops(&self) -> Vec<Op> {
+        let control = || self.control.clone();
+        let cache = |t: DType| self.tensor(t, &[1024, 2, 64]);
+        let cache = KvPair { k: cache(DType::F16), v: cache(DType::F32) };
+        let attention = |mask| Attention {
+            control: control(),
+            regime: Regime::Step,
+            mask,
+            q: self.f32(&[ROWS, 4, 64]),
+            cache: cache.clone(),
+            scale: 0.125,
+            out: self.f32(&[ROWS, 4, 64]),
+        };
+        let tree = TreeRows {
+            parents: self.words(&[-1, 0, 0, 1, 1, 2, 5, 6]),
+            depths: self.words(&[0, 1, 1, 2, 2, 2, 3, 4]),
+            masks: self.tensor(DType::I32, &[ROWS, 2]),
+        };
+        let path = || Path(self.words(&[1, 0, 0, 0, 0, 0, 0, 0, 0]));
+        let ring = self.f32(&[12, 256]);
+        let (x, out) = (self.f32(&[ROWS, 64]), self.f32(&[ROWS, 256]));
+        vec![
+            attention(AttentionMask::Tree(tree)).into(),
+            attention(AttentionMask::Block { window: Some(200), causal: false }).into(),
+            KvCommit { control: control(), path: path(), cache: cache.clone() }.into(),
+            FeatureStore { control: control(), x, ring: ring.clone(), column: 64 }.into(),
+            FeatureCommit { control: control(), path: path(), ring: ring.clone() }.into(),
+            FeatureLoad { control: control(), ring, out }.into(),
+        ]
+    }
+
+    /// The operations of a plain step.
     fn ops(&self) -> Vec<Op> {
         let (control, eps) = (|| self.control.clone(), 1e-6);
         let (d, m) = (256, ROWS);
@@ -255,8 +294,9 @@ fn main() {
         let control = Control(tensor(&*device, DType::I32, &[4]));
         let model = Model { device: &*device, control: control.clone() };
         let prepare = |op: &Op| device.prepare(op).unwrap();
-        let kernels: Vec<_> = model.ops().iter().map(prepare).collect();
-        assert_eq!(kernels.len(), 19, "every operation");
+        let ops = [model.ops(), model.speculative_ops()].concat();
+        let kernels: Vec<_> = ops.iter().map(prepare).collect();
+        assert_eq!(kernels.len(), 25, "every operation");
         let graph = device.record(&kernels).unwrap();
         let mut stream = device.stream().unwrap();
         let mut out = [0; 64];

@@ -9,8 +9,8 @@ use foretoken::device::{
     Buffer, Device, DeviceInfo, Driver, Event, Graph, HostTensor, Kernel, Stream, Weight,
     WeightSpec,
 };
-use foretoken::kernel::{HeadMap, KernelKey, Op, RowSet};
-use foretoken::tensor::Tensor;
+use foretoken::kernel::{AttentionMask, HeadMap, KernelKey, KvPair, Op, RowSet};
+use foretoken::tensor::{Shape, Tensor};
 use foretoken::testing::{CaseFault, OpTable, Report, run_op_table};
 use foretoken_cpu::CpuDriver;
 
@@ -135,6 +135,34 @@ impl Device for Twisted {
     }
 }
 
+/// The same memory in another shape, or the first part of it.
+fn shaped(tensor: &Tensor, dims: &[usize]) -> Tensor {
+    let shape = Shape::new(dims).unwrap();
+    Tensor::new(tensor.buffer(), tensor.offset(), tensor.dtype(), shape).unwrap()
+}
+
+/// A ring with a slot fewer.
+fn one_less(ring: &Tensor) -> Tensor {
+    let shape = ring.shape();
+    shaped(ring, &[shape.dims()[0] - 1, shape.dims()[1]])
+}
+
+/// A cache whose slots hold one head each.
+fn one_head_a_slot(cache: &mut KvPair) {
+    for tensor in [&mut cache.k, &mut cache.v] {
+        let shape = tensor.shape();
+        let [context, heads, d] = *shape.dims() else { return };
+        *tensor = shaped(tensor, &[context * heads, 1, d]);
+    }
+}
+
+/// A window that shows one position more.
+fn widen(mask: &mut AttentionMask) {
+    if let AttentionMask::Block { window: Some(window), .. } = mask {
+        *window += 1;
+    }
+}
+
 fn run(filter: &str, above: Option<i32>, twist: fn(&mut Op)) -> Report {
     let device = CpuDriver::default().open(0).unwrap();
     let table = OpTable { seed: 7, filter: Some(filter.into()) };
@@ -162,6 +190,20 @@ fn an_operation_that_differs_a_little_is_caught() {
         ("qk_norm_rope/m=2/", twist!(QkNormRope, x => x.parts[0].norm = x.parts[1].norm.clone())),
         ("kv_append/F16-F16", twist!(KvAppend, x => std::mem::swap(&mut x.k, &mut x.v))),
         ("attention/", twist!(Attention, x => x.scale *= 1.001)),
+        ("attention/tree/Random/", twist!(Attention, x => x.mask = AttentionMask::Causal)),
+        ("attention/tree/Star/", twist!(Attention, x => x.mask = AttentionMask::Causal)),
+        ("attention/block/Some(5)", twist!(Attention, x => widen(&mut x.mask))),
+        (
+            "attention/block/None/causal=false",
+            twist!(Attention, x => x.mask = AttentionMask::Causal),
+        ),
+        ("kv_commit/Random", twist!(KvCommit, x => one_head_a_slot(&mut x.cache))),
+        ("feature_store/", twist!(FeatureStore, x => x.column = x.column.saturating_sub(1))),
+        ("feature_load/", twist!(FeatureLoad, x => x.ring = one_less(&x.ring))),
+        (
+            "feature_commit/Deep/m=64/committed=255",
+            twist!(FeatureCommit, x => x.ring = one_less(&x.ring)),
+        ),
         ("gated_delta/m=2/", twist!(GatedDelta, x => x.eps = 1e-3)),
         ("gated_delta/m=64/grouped", twist!(GatedDelta, x => x.head_map = HeadMap::Tiled)),
         ("linear/edges/Q8_0", twist!(Linear, x => x.parts[0].accumulate ^= true)),
@@ -201,6 +243,8 @@ fn an_operation_that_depends_on_the_row_count_is_caught() {
         ("invariance/rms_norm", 16, twist!(RmsNorm, x => x.eps *= 2.0)),
         ("invariance/attention/step", 8, twist!(Attention, x => x.scale *= 1.000_000_1)),
         ("invariance/attention/prefill", 64, twist!(Attention, x => x.scale *= 1.000_000_1)),
+        ("invariance/attention/tree", 1, twist!(Attention, x => x.scale *= 1.000_000_1)),
+        ("invariance/attention/window", 8, twist!(Attention, x => widen(&mut x.mask))),
         ("invariance/gated_delta/step", 4, twist!(GatedDelta, x => x.eps *= 10.0)),
         ("invariance/gated_delta/prefill", 64, twist!(GatedDelta, x => x.eps *= 10.0)),
     ];

@@ -65,6 +65,7 @@ pub struct KvAppend {
 
 /// What a row of [`Attention`] sees. Slots below `committed` hold committed tokens;
 /// row `i` of the call has slot `committed + i`.
+#[allow(clippy::large_enum_variant)] // one to a layer, cloned only to build a graph
 #[derive(Clone, Debug)]
 pub enum AttentionMask {
     /// Slots `0 ..= committed + i`.

@@ -19,7 +19,7 @@ pub struct FeatureStore {
 }
 
 /// Moves the path's rows together: slot `(committed + path[i]) % R` to slot
-/// `(committed + i) % R`.
+/// `(committed + i) % R`. The slots of the rows after them then hold anything.
 #[derive(Clone, Debug)]
 pub struct FeatureCommit {
     /// Control block of the verified rows.
@@ -30,7 +30,8 @@ pub struct FeatureCommit {
     pub ring: Tensor,
 }
 
-/// Takes rows out of the ring: `out[i] = ring[(committed + i) % R]`.
+/// Takes rows out of the ring: `out[i] = ring[(committed + i) % R]`. More rows than the
+/// ring has slots fail the launch.
 #[derive(Clone, Debug)]
 pub struct FeatureLoad {
     /// Control block whose `committed` is the position of the first row.

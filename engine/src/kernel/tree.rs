@@ -173,7 +173,7 @@ impl TreeWalk {
 }
 
 /// Moves the keys and values of the path's rows together: slot `committed + path[i]`
-/// to slot `committed + i`.
+/// to slot `committed + i`. The slots of the rows after them then hold anything.
 #[derive(Clone, Debug)]
 pub struct KvCommit {
     /// Control block of the verified rows.

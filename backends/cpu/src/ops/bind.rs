@@ -1,7 +1,7 @@
 //! Checking operands.
 
 use foretoken::device::{DeviceFault, Weight};
-use foretoken::kernel::{Control, RowSet};
+use foretoken::kernel::{Control, RowSet, TreeRows};
 use foretoken::tensor::{DType, Tensor};
 
 use crate::device::{Core, CpuWeight};
@@ -105,6 +105,20 @@ impl<'a> Bind<'a> {
         let [words] = self.dims(&control.0, "the control block must be [4]")?;
         self.ensure(words == Control::WORDS, "the control block must be [4]")?;
         Ok(Controls { words: self.view(&control.0)? })
+    }
+
+    /// Parents and depths of a tree that has to hold `rows` rows.
+    pub(crate) fn tree(&self, tree: &TreeRows, rows: usize) -> Checked<(View<i32>, View<i32>)> {
+        let [parents] = self.dims(&tree.parents, "parents must be [M]")?;
+        let [depths] = self.dims(&tree.depths, "depths must be [M]")?;
+        let [masks, words] = self.dims(&tree.masks, "masks must be [M, 2]")?;
+        self.ensure(words == 2, "masks must be [M, 2]")?;
+        let same = parents == depths && parents == masks;
+        self.ensure(same, "parents, depths and masks differ in rows")?;
+        self.ensure(parents <= TreeRows::MAX, "a tree has at most 64 rows")?;
+        self.ensure(parents >= rows, "the tree holds fewer rows than the other operands")?;
+        self.view::<i32>(&tree.masks)?;
+        Ok((self.view(&tree.parents)?, self.view(&tree.depths)?))
     }
 
     /// Fails when an output shares memory with another output or with an input.

@@ -9,10 +9,13 @@ mod attention;
 mod bind;
 mod delta_slab;
 mod embed;
+mod feature;
 mod gated_delta;
 mod gated_norm;
 mod kv_append;
+mod kv_commit;
 mod output_gate;
+mod path;
 mod rms_norm;
 mod rope;
 mod short_conv;
@@ -56,6 +59,10 @@ pub(crate) fn prepare(core: &Core, op: &Op) -> Result<Arc<dyn CpuKernel>> {
         Op::TreeWalk(op) => Arc::new(tree::Walk::new(&bind, op)?),
         Op::Advance(op) => Arc::new(tree::Advance::new(&bind, op)?),
         Op::Stamp(op) => Arc::new(stamp::Kernel::new(&bind, op)?),
+        Op::FeatureStore(op) => Arc::new(feature::Store::new(&bind, op)?),
+        Op::FeatureCommit(op) => Arc::new(feature::Commit::new(&bind, op)?),
+        Op::FeatureLoad(op) => Arc::new(feature::Load::new(&bind, op)?),
+        Op::KvCommit(op) => Arc::new(kv_commit::Kernel::new(&bind, op)?),
         // An operation newer than this driver.
         _ => return Err(bind.unsupported(DType::F32).into()),
     })

@@ -1,7 +1,10 @@
 //! Cases of the table, one file for each family of operations.
 
 pub(super) mod attention;
+mod attention_masks;
+mod commit_kv;
 pub(super) mod delta;
+mod features;
 pub(super) mod linear;
 mod norms;
 mod pointwise;
@@ -10,6 +13,7 @@ mod stamp;
 mod top_k;
 mod tree_build;
 mod tree_step;
+pub(super) mod trees;
 
 use super::report::Runner;
 
@@ -26,6 +30,9 @@ pub(super) fn all(run: &mut Runner<'_>) {
     pointwise::all(run);
     rope::all(run);
     attention::all(run);
+    attention_masks::all(run);
+    commit_kv::all(run);
+    features::all(run);
     delta::all(run);
     linear::all(run);
     top_k::all(run);

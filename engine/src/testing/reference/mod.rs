@@ -7,7 +7,7 @@ mod delta;
 mod pointwise;
 mod tree;
 
-pub(super) use attention::{Heads, attention, qk_norm_rope, rope_angles};
+pub(super) use attention::{Heads, attention, attention_to, qk_norm_rope, rope_angles};
 pub(super) use delta::{Delta, gated_delta, short_conv};
 pub(super) use pointwise::{gated_norm, linear, log_sum_exp, rms_norm, sigmoid, silu, top_k};
 pub(super) use tree::{Candidates, walk};

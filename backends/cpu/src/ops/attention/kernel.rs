@@ -5,6 +5,7 @@ use foretoken::kernel::{Attention, AttentionMask, KernelKey, Regime};
 use foretoken::tensor::DType;
 
 use super::shape::{Call, Shape};
+use super::sight::{Paths, Sight};
 use super::split::MAX_QUERIES;
 use crate::memory::View;
 use crate::ops::kv_append::Cache;
@@ -14,6 +15,7 @@ use crate::simd::Isa;
 
 pub(in crate::ops) struct Kernel {
     control: Controls,
+    mask: Mask,
     pub(super) q: View<f32>,
     pub(super) k: Cache,
     pub(super) v: Cache,
@@ -35,14 +37,13 @@ impl Kernel {
         bind.ensure(dim == head_dim, "the cache and out differ in head_dim")?;
         bind.ensure(q_stride >= head_dim, "a row of q must hold a head")?;
         bind.ensure(q_heads % kv_heads == 0, "Hq must be a multiple of Hkv")?;
-        if !matches!(op.mask, AttentionMask::Causal) {
-            return Err(bind.unsupported(op.cache.k.dtype()));
-        }
+        let capacity = rows.min(outs);
+        let mask = Mask::new(bind, op, capacity)?;
         let group = q_heads / kv_heads;
         bind.ensure(group <= MAX_QUERIES, "more than 32 query heads to a key-value head")?;
         bind.apart(&[&op.out], &[&op.q, &op.cache.k, &op.cache.v, &op.control.0])?;
         let shape = Shape {
-            rows: rows.min(outs),
+            rows: capacity,
             context,
             kv_heads,
             group,
@@ -55,6 +56,7 @@ impl Kernel {
         bind.scratch(floats.and_then(|n| n.checked_mul(size_of::<f32>())))?;
         Ok(Self {
             control: bind.control(&op.control)?,
+            mask,
             q: bind.view(&op.q)?,
             k: Cache::new(bind, &op.cache.k)?,
             v: Cache::new(bind, &op.cache.v)?,
@@ -69,6 +71,37 @@ impl Kernel {
     }
 }
 
+/// What [`Sight`] is made of in each launch.
+enum Mask {
+    Causal,
+    /// Parents and depths.
+    Tree(View<i32>, View<i32>),
+    Block {
+        window: Option<usize>,
+        causal: bool,
+    },
+}
+
+impl Mask {
+    fn new(bind: &Bind<'_>, op: &Attention, rows: usize) -> Result<Self, DeviceFault> {
+        if !matches!(op.mask, AttentionMask::Causal) {
+            bind.ensure(op.regime == Regime::Step, "only a causal mask goes with prefill")?;
+        }
+        match &op.mask {
+            AttentionMask::Causal => Ok(Self::Causal),
+            AttentionMask::Tree(tree) => {
+                let (parents, depths) = bind.tree(tree, rows)?;
+                bind.apart(&[&op.out], &[&tree.parents, &tree.depths, &tree.masks])?;
+                Ok(Self::Tree(parents, depths))
+            }
+            &AttentionMask::Block { window, causal } => {
+                bind.ensure(window != Some(0), "a window must hold a position")?;
+                Ok(Self::Block { window, causal })
+            }
+        }
+    }
+}
+
 impl CpuKernel for Kernel {
     fn run(&self, worker: &Worker<'_>) {
         let shape = &self.shape;
@@ -80,9 +113,18 @@ impl CpuKernel for Kernel {
         if rows == 0 {
             return;
         }
-        let call = Call { rows, committed, block_rows: shape.block_rows };
+        let paths;
+        let sight = match &self.mask {
+            Mask::Causal => Sight::Causal,
+            Mask::Tree(parents, depths) => {
+                paths = Paths::read(worker, parents, depths, rows);
+                Sight::Tree(&paths)
+            }
+            Mask::Block { window, causal } => Sight::Block { window: *window, causal: *causal },
+        };
+        let call = Call { rows, committed, block_rows: shape.block_rows, sight };
         let blocks = call.row_blocks() * shape.kv_heads;
-        if blocks >= worker.count || call.splits(rows - 1) == 1 {
+        if blocks >= worker.count || call.splits_of(0..rows).len() == 1 {
             for block in self.items.chunks(worker, blocks) {
                 self.whole(worker, &call, block);
             }

@@ -1,4 +1,8 @@
-//! Causal attention with grouped queries.
+//! Attention with grouped queries: causal, over a token tree, or of a drafter's block.
+//!
+//! Each row sees one interval of logical positions (`sight`). A position is its slot,
+//! but for the positions past the committed ones of a tree: their keys are found along
+//! the row's path and gathered row by row.
 //!
 //! The queries of one key-value head, of one or several rows, form a block that
 //! reads each key and value once. A split of 128 keys gives each query a maximum, a
@@ -11,6 +15,7 @@ mod fold;
 mod kernel;
 mod run;
 mod shape;
+mod sight;
 mod split;
 mod tiles;
 

@@ -1,31 +1,36 @@
 //! The two ways through the splits: one block by one worker, or waves.
 
+use std::ops::Range;
+
 use foretoken::kernel::Attention;
 
 use super::fold::{Stats, finish, fold};
 use super::kernel::Kernel;
 use super::shape::{Block, Call, Shape};
-use super::split::{Keys, MAX_QUERIES, Queries, Room, split};
+use super::split::{Keys, MAX_QUERIES, Queries, Room, Seen, split};
 use crate::memory::Span;
 use crate::pool::Worker;
 
 impl Kernel {
     /// A block from its first split to its last.
-    pub(super) fn whole(&self, worker: &Worker<'_>, call: &Call, number: usize) {
+    pub(super) fn whole(&self, worker: &Worker<'_>, call: &Call<'_>, number: usize) {
         let block = call.block(number);
         let (queries, d) = (block.rows.len() * self.shape.group, self.shape.head_dim);
         let mut stats = [Stats::EMPTY; MAX_QUERIES];
         let (first, own) = (Room::floats(d), self.private(worker));
         // SAFETY: the worker's own memory, past its room.
         let sums = unsafe { own.write(first..own.len()) };
-        for number in 0..call.splits(block.rows.end - 1) {
+        for number in call.splits_of(block.rows.clone()) {
             let mut later = [Stats::EMPTY; MAX_QUERIES];
-            let skipped = self.part(worker, call, &block, number, &mut later, sums);
-            for q in skipped..queries {
-                let values = &sums[(q - skipped) * d..(q - skipped + 1) * d];
+            self.part(worker, call, &block, number, &mut later, sums);
+            for q in 0..queries {
+                let row = block.rows.start + q / self.shape.group;
+                if !call.splits(row).contains(&number) {
+                    continue;
+                }
                 // SAFETY: the outputs of a block belong to one worker.
                 let out = unsafe { self.result(&block, q).write(0..d) };
-                fold(self.isa, &mut stats[q], out, &later[q - skipped], values);
+                fold(self.isa, &mut stats[q], out, &later[q], &sums[q * d..(q + 1) * d]);
             }
         }
         for (q, stats) in stats.iter().enumerate().take(queries) {
@@ -35,11 +40,13 @@ impl Kernel {
     }
 
     /// Splits side by side, a wave of them at a time, each wave then folded.
-    pub(super) fn waves(&self, worker: &Worker<'_>, call: &Call, blocks: usize) {
-        let splits = call.splits(call.rows - 1);
+    pub(super) fn waves(&self, worker: &Worker<'_>, call: &Call<'_>, blocks: usize) {
+        let splits = call.splits_of(0..call.rows);
         let width = (self.shape.wave_items / blocks).max(1);
-        for first in (0..splits).step_by(width) {
-            let wave = Wave { first, last: splits.min(first + width), blocks, splits };
+        for first in splits.clone().step_by(width) {
+            let last = splits.end.min(first + width);
+            let (starts, ends) = (first == splits.start, last == splits.end);
+            let wave = Wave { splits: first..last, blocks, starts, ends };
             for item in self.items.chunks(worker, wave.items()) {
                 self.record(worker, call, &wave, item);
             }
@@ -52,12 +59,10 @@ impl Kernel {
     }
 
     /// One split of one block, left in the wave's records.
-    fn record(&self, worker: &Worker<'_>, call: &Call, wave: &Wave, item: usize) {
+    fn record(&self, worker: &Worker<'_>, call: &Call<'_>, wave: &Wave, item: usize) {
         let shape = &self.shape;
-        let (block, number) = (call.block(item % wave.blocks), wave.first + item / wave.blocks);
-        if call.visible(block.rows.end - 1, number) == 0 {
-            return;
-        }
+        let (block, number) =
+            (call.block(item % wave.blocks), wave.splits.start + item / wave.blocks);
         let at = shape.records_at(worker.count) + item * shape.record();
         let all = worker.scratch().cast::<f32>();
         // SAFETY: each item of a wave belongs to one worker.
@@ -71,7 +76,7 @@ impl Kernel {
     }
 
     /// Folds a wave's records of one query.
-    fn gather(&self, worker: &Worker<'_>, call: &Call, wave: &Wave, query: usize) {
+    fn gather(&self, worker: &Worker<'_>, call: &Call<'_>, wave: &Wave, query: usize) {
         let shape = &self.shape;
         let (queries, d) = (shape.block_queries(), shape.head_dim);
         let (number, q) = (query / queries, query % queries);
@@ -83,68 +88,72 @@ impl Kernel {
         let at = shape.stats_at(worker.count) + 2 * query;
         // SAFETY: each query belongs to one worker, the same in each wave.
         let (kept, out) = unsafe { (all.write(at..at + 2), self.result(&block, q).write(0..d)) };
-        let mut stats = match wave.first {
-            0 => Stats::EMPTY,
-            _ => Stats { max: kept[0], sum: kept[1] },
+        let mut stats = match wave.starts {
+            true => Stats::EMPTY,
+            false => Stats { max: kept[0], sum: kept[1] },
         };
-        let row = block.rows.start + q / shape.group;
-        for split in wave.first..wave.last.min(call.splits(row)) {
-            let item = (split - wave.first) * wave.blocks + number;
+        let seen = call.splits(block.rows.start + q / shape.group);
+        for split in wave.splits.start.max(seen.start)..wave.splits.end.min(seen.end) {
+            let item = (split - wave.splits.start) * wave.blocks + number;
             let at = shape.records_at(worker.count) + item * shape.record();
             // SAFETY: the barrier has ended the writes to the records.
             let (sums, later) = unsafe { all.read(at..at + shape.record()) }.split_at(queries * d);
-            // A record holds only queries that reach into the split.
-            let q = q - call.blind(&block, split) * shape.group;
             let later = Stats { max: later[2 * q], sum: later[2 * q + 1] };
             fold(self.isa, &mut stats, out, &later, &sums[q * d..(q + 1) * d]);
         }
         (kept[0], kept[1]) = (stats.max, stats.sum);
-        if wave.last == wave.splits {
+        if wave.ends {
             finish(self.isa, &stats, out);
         }
     }
 
-    /// One split for those queries of a block that reach into it; `stats` and `sums`
-    /// start with the first of them. Returns how many do not.
+    /// One split for those rows of a block that see any of it; `stats` and `sums` have
+    /// room for all its queries.
     fn part(
         &self,
         worker: &Worker<'_>,
-        call: &Call,
+        call: &Call<'_>,
         block: &Block,
         number: usize,
         stats: &mut [Stats; MAX_QUERIES],
         sums: &mut [f32],
-    ) -> usize {
+    ) {
         let Shape { group, q_stride, head_dim: d, kv_heads, .. } = self.shape;
-        let blind = call.blind(block, number);
-        let rows = block.rows.start + blind..block.rows.end;
         let mut queries: [&[f32]; MAX_QUERIES] = [&[]; MAX_QUERIES];
-        let mut visible = [0; MAX_QUERIES];
-        for (i, row) in rows.clone().enumerate() {
-            visible[i] = call.visible(row, number);
+        let mut seen = [const { Seen::NONE }; MAX_QUERIES];
+        let mut n = 0;
+        for (place, row) in block.rows.clone().enumerate() {
+            let keys = call.seen(row, number);
+            if keys.is_empty() {
+                continue;
+            }
+            seen[n] = Seen { place, keys, own: call.own(row, number) };
             for j in 0..group {
                 let at = ((row * kv_heads + block.head) * group + j) * q_stride;
                 // SAFETY: inputs of an operation are not written while it runs.
-                queries[i * group + j] = unsafe { self.q.read(at..at + d) };
+                queries[n * group + j] = unsafe { self.q.read(at..at + d) };
             }
+            n += 1;
+        }
+        if n == 0 {
+            return;
         }
         let keys = Keys {
             k: &self.k,
             v: &self.v,
             first: number * Attention::SPLIT,
+            shared: call.shared(number),
+            committed: call.committed,
             slot: kv_heads * d,
             offset: block.head * d,
             head_dim: d,
         };
-        let n = rows.len() * group;
-        let queries =
-            Queries { q: &queries[..n], visible: &visible[..rows.len()], scale: self.scale };
+        let queries = Queries { q: &queries[..n * group], seen: &seen[..n], scale: self.scale };
         let scores = MAX_QUERIES * Attention::SPLIT;
         let own = self.private(worker);
         // SAFETY: the worker's own memory; nothing else of this worker borrows the room.
         let (scores, tile) = unsafe { (own.write(0..scores), own.write(scores..Room::floats(d))) };
-        split(self.isa, &keys, &queries, &mut Room { tile, scores }, stats, &mut sums[..n * d]);
-        blind * group
+        split(self.isa, &keys, &queries, &mut Room { tile, scores }, stats, sums);
     }
 
     /// The worker's own part of the scratch memory.
@@ -164,16 +173,16 @@ impl Kernel {
 
 /// Splits that are computed side by side.
 struct Wave {
-    first: usize,
-    last: usize,
+    splits: Range<usize>,
     blocks: usize,
-    /// Splits of the whole call.
-    splits: usize,
+    /// Whether they are the first of the call, or the last.
+    starts: bool,
+    ends: bool,
 }
 
 impl Wave {
     /// One for each split of each block.
     fn items(&self) -> usize {
-        (self.last - self.first) * self.blocks
+        self.splits.len() * self.blocks
     }
 }

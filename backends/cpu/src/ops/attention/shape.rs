@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use foretoken::kernel::Attention;
 
+use super::sight::Sight;
 use super::split::Room;
 
 const SPLIT: usize = Attention::SPLIT;
@@ -65,14 +66,14 @@ pub(super) struct Block {
 }
 
 /// One launch: what all workers agree on.
-#[derive(Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct Call<'a> {
     pub(super) rows: usize,
     pub(super) committed: usize,
     pub(super) block_rows: usize,
+    pub(super) sight: Sight<'a>,
 }
 
-impl Call {
+impl Call<'_> {
     /// Blocks of rows, for each key-value head.
     pub(super) fn row_blocks(&self) -> usize {
         self.rows.div_ceil(self.block_rows)
@@ -85,19 +86,40 @@ impl Call {
         Block { rows, head: number / self.row_blocks() }
     }
 
-    /// Splits that the keys of a row reach into.
-    pub(super) fn splits(&self, row: usize) -> usize {
-        (self.committed + row + 1).div_ceil(SPLIT)
+    /// Positions that a row sees.
+    fn span(&self, row: usize) -> Range<usize> {
+        self.sight.span(row, self.rows, self.committed)
     }
 
-    /// Keys of a split that a row sees.
-    pub(super) fn visible(&self, row: usize, split: usize) -> usize {
-        (self.committed + row + 1).saturating_sub(split * SPLIT).min(SPLIT)
+    /// Splits that the keys of a row lie in.
+    pub(super) fn splits(&self, row: usize) -> Range<usize> {
+        let span = self.span(row);
+        span.start / SPLIT..span.end.div_ceil(SPLIT)
     }
 
-    /// Rows at the front of a block that see nothing of a split.
-    pub(super) fn blind(&self, block: &Block, split: usize) -> usize {
-        block.rows.clone().take_while(|&row| self.visible(row, split) == 0).count()
+    /// Splits that the keys of some rows lie in.
+    pub(super) fn splits_of(&self, rows: Range<usize>) -> Range<usize> {
+        let both = |a: Range<usize>, b: Range<usize>| a.start.min(b.start)..a.end.max(b.end);
+        rows.map(|row| self.splits(row)).reduce(both).unwrap_or(0..0)
+    }
+
+    /// Keys of a split that a row sees, counted from the start of the split.
+    pub(super) fn seen(&self, row: usize, split: usize) -> Range<usize> {
+        let (span, first) = (self.span(row), split * SPLIT);
+        let within = |position: usize| position.saturating_sub(first).min(SPLIT);
+        within(span.start)..within(span.end)
+    }
+
+    /// Keys of a split that are found by their positions alone.
+    pub(super) fn shared(&self, split: usize) -> usize {
+        self.sight.shared(split, self.committed)
+    }
+
+    /// The rows whose keys a row sees in a split after the shared ones.
+    pub(super) fn own(&self, row: usize, split: usize) -> &[u8] {
+        let start = (split * SPLIT).saturating_sub(self.committed);
+        let path = self.sight.path(row);
+        &path[start.min(path.len())..]
     }
 }
 
@@ -107,13 +129,27 @@ mod tests {
 
     #[test]
     fn rows_see_themselves_and_what_is_before() {
-        let call = Call { rows: 5, committed: 126, block_rows: 2 };
-        let seen: Vec<_> = (0..3).map(|r| (call.visible(r, 0), call.visible(r, 1))).collect();
+        let call = Call { rows: 5, committed: 126, block_rows: 2, sight: Sight::Causal };
+        let seen: Vec<_> = (0..3).map(|r| (call.seen(r, 0).end, call.seen(r, 1).end)).collect();
         assert_eq!(seen, [(127, 0), (128, 0), (128, 1)]);
-        assert_eq!((0..3).map(|r| call.splits(r)).collect::<Vec<_>>(), [1, 1, 2]);
+        let splits: Vec<_> = (0..3).map(|r| call.splits(r)).collect();
+        assert_eq!(splits, [0..1, 0..1, 0..2]);
+        assert_eq!((call.splits_of(0..2), call.splits_of(1..5)), (0..1, 0..2));
         assert_eq!(call.row_blocks(), 3);
         assert_eq!(call.block(2).rows, 4..5);
         assert_eq!((call.block(4).rows, call.block(4).head), (2..4, 1));
-        assert_eq!((call.blind(&call.block(0), 1), call.blind(&call.block(1), 1)), (2, 0));
+    }
+
+    #[test]
+    fn a_window_leaves_out_splits_at_both_ends() {
+        let sight = Sight::Block { window: Some(130), causal: true };
+        let call = Call { rows: 200, committed: 250, block_rows: 2, sight };
+        // Position 250 sees 121 to 250, position 449 sees 320 to 449.
+        assert_eq!((call.splits(0), call.splits(199)), (0..2, 2..4));
+        assert_eq!(
+            (call.seen(0, 0), call.seen(0, 1), call.seen(199, 3)),
+            (121..128, 0..123, 0..66)
+        );
+        assert_eq!(call.splits_of(0..200), 0..4);
     }
 }

@@ -1,5 +1,7 @@
 //! Keys and values as floats, and the products over them.
 
+use std::ops::Range;
+
 use crate::math::{LANES, Simd, bf16_to_f32, f16_to_f32, per_isa};
 
 /// Keys converted at a time.
@@ -14,6 +16,14 @@ pub(super) struct Tile<'a> {
     pub(super) pitch: usize,
     /// How many.
     pub(super) count: usize,
+}
+
+impl<'a> Tile<'a> {
+    /// Some of them, at least one.
+    pub(super) fn part(&self, range: Range<usize>) -> Tile<'a> {
+        let data = &self.data[range.start * self.pitch..];
+        Tile { data, pitch: self.pitch, count: range.len() }
+    }
 }
 
 per_isa! {

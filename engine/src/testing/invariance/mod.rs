@@ -3,23 +3,26 @@
 //! In a step, each row computed alone must have the bits it has among 2 to 64 rows;
 //! in prefill, outputs and state must be the same for every chunk size on the grid.
 //! Both checks are also run on a sum that does depend on the row count: they must
-//! notice.
+//! notice. `attention_masks` does the same for token trees, whose rows must have the
+//! bits of a plain sequence, and for windows.
+
+mod attention_masks;
 
 use std::ops::Range;
 
-use super::cases::attention::{CACHES, stored};
-use super::cases::delta::{EPS, Inputs};
-use super::cases::linear::MODES;
-use super::compare;
-use super::fault::CaseFault;
-use super::report::Runner;
-use super::rig::Rig;
 use crate::device::WeightRole;
 use crate::kernel::{
     Attention, AttentionMask, GatedDelta, HeadMap, KvPair, Linear, LinearPart, Regime, RmsNorm,
     RowSet, ShortConv, TopK,
 };
 use crate::tensor::DType;
+use crate::testing::cases::attention::{CACHES, stored};
+use crate::testing::cases::delta::{EPS, Inputs};
+use crate::testing::cases::linear::MODES;
+use crate::testing::compare;
+use crate::testing::fault::CaseFault;
+use crate::testing::report::Runner;
+use crate::testing::rig::Rig;
 
 /// Row counts around which a driver may switch kernels.
 const COMPANY: [usize; 9] = [2, 3, 4, 8, 9, 16, 17, 33, 64];
@@ -51,6 +54,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     }
     run.case("invariance/short_conv/step".into(), |rig| conv(rig, &[1, 2, 5, 17, 64]));
     run.case("invariance/short_conv/prefill".into(), |rig| conv(rig, &CHUNKS));
+    attention_masks::all(run);
     run.case("invariance/negative control/step".into(), |_| blind_step());
     run.case("invariance/negative control/prefill".into(), |_| blind_prefill());
 }
