@@ -14,7 +14,7 @@ use foretoken::tensor::DType;
 
 /// The device.
 pub(crate) struct Counting {
-    id: u64,
+    pub(crate) id: u64,
     /// Bytes handed out for buffers and weights.
     pub(crate) taken: AtomicU64,
     /// A type of weights it refuses.

@@ -17,7 +17,7 @@ pub enum DflashFault {
         found: String,
     },
     /// A draft of the second generation, with convolutions and a selector.
-    #[error("DFlash2 is not supported: the draft has '{found}'")]
+    #[error("DFlash2 is not supported: the draft has {found:?}")]
     Dflash2 {
         /// The setting or tensor that tells.
         found: String,
@@ -33,7 +33,7 @@ pub enum DflashFault {
         rule: &'static str,
     },
     /// A head over part of the vocabulary.
-    #[error("a draft with a vocabulary of its own is not supported: it has tensor '{tensor}'")]
+    #[error("a draft with a vocabulary of its own is not supported: it has tensor {tensor:?}")]
     ReducedVocab {
         /// The table between the vocabularies.
         tensor: String,
