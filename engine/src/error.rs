@@ -9,6 +9,7 @@ use crate::generate::GenerateFault;
 use crate::model::ModelFault;
 use crate::quant::QuantFault;
 use crate::sample::RequestFault;
+use crate::speculate::dflash::DflashFault;
 use crate::tokenizer::{TemplateFault, TokenizerFault};
 
 /// Shorthand for results of this crate.
@@ -48,6 +49,14 @@ pub enum Error {
         /// What is wrong.
         fault: Box<ModelFault>,
     },
+    /// A draft can not be used, alone or with its target.
+    #[error("{}: {fault}", path.display())]
+    Draft {
+        /// The draft's file or folder.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<DflashFault>,
+    },
     /// A request can not be served as asked.
     #[error(transparent)]
     Generate(#[from] GenerateFault),
@@ -71,6 +80,11 @@ impl Error {
     /// Ties a model fault to the file it was found in.
     pub fn model(path: impl AsRef<Path>, fault: ModelFault) -> Self {
         Self::Model { path: path.as_ref().to_path_buf(), fault: Box::new(fault) }
+    }
+
+    /// Ties a draft's fault to the file it was found in.
+    pub fn draft(path: impl AsRef<Path>, fault: DflashFault) -> Self {
+        Self::Draft { path: path.as_ref().to_path_buf(), fault: Box::new(fault) }
     }
 
     /// Ties a format fault to the file it was found in.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::device::{Device, DeviceFault};
 use crate::error::Result;
 use crate::kernel::KvPair;
-use crate::model::{LayerKind, ModelConfig};
+use crate::model::{AttentionConfig, LayerKind, ModelConfig};
 use crate::tensor::{DType, Shape, Tensor};
 
 /// Storage type of keys and values.
@@ -68,9 +68,18 @@ pub struct KvCache {
 impl KvCache {
     /// Bytes for `context` tokens; `None` past what fits in a `usize`.
     pub fn bytes(config: &ModelConfig, context: usize, kind: KvType) -> Option<usize> {
-        let a = &config.attention;
+        Self::bytes_of(&config.attention, config.count(LayerKind::Attention), context, kind)
+    }
+
+    /// Bytes for `layers` layers of `slots` tokens each.
+    pub(crate) fn bytes_of(
+        a: &AttentionConfig,
+        layers: usize,
+        slots: usize,
+        kind: KvType,
+    ) -> Option<usize> {
         let row = kind.dtype().bytes_for(a.kv_heads * a.head_dim)?;
-        row.checked_mul(context)?.checked_mul(2 * config.count(LayerKind::Attention))
+        row.checked_mul(slots)?.checked_mul(2 * layers)
     }
 
     /// Reserves the cache.
@@ -83,20 +92,31 @@ impl KvCache {
         context: usize,
         kind: KvType,
     ) -> Result<Self> {
+        let layers = config.count(LayerKind::Attention);
+        Self::reserve_for(&config.attention, layers, device, context, kind)
+    }
+
+    /// Reserves `layers` layers of `slots` tokens each.
+    pub(crate) fn reserve_for(
+        a: &AttentionConfig,
+        layers: usize,
+        device: &dyn Device,
+        slots: usize,
+        kind: KvType,
+    ) -> Result<Self> {
         let too_large = DeviceFault::BadOperands { op: "kv_cache", detail: "the size overflows" };
-        let a = &config.attention;
-        let total = Self::bytes(config, context, kind).ok_or(too_large.clone())?;
+        let total = Self::bytes_of(a, layers, slots, kind).ok_or(too_large.clone())?;
         let buffer = device.allocate(total, "KV cache")?;
-        let shape = Shape::new(&[context, a.kv_heads, a.head_dim]).ok_or(too_large)?;
-        let mut layers = Vec::new();
+        let shape = Shape::new(&[slots, a.kv_heads, a.head_dim]).ok_or(too_large)?;
+        let mut pairs = Vec::with_capacity(layers);
         let mut offset = 0;
-        for _ in 0..config.count(LayerKind::Attention) {
+        for _ in 0..layers {
             let k = Tensor::new(&buffer, offset, kind.dtype(), shape)?;
             let v = Tensor::new(&buffer, offset + k.bytes(), kind.dtype(), shape)?;
             offset += k.bytes() + v.bytes();
-            layers.push(KvPair { k, v });
+            pairs.push(KvPair { k, v });
         }
-        Ok(Self { layers })
+        Ok(Self { layers: pairs })
     }
 
     /// The attention layers' caches, bottom up.

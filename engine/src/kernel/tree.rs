@@ -156,20 +156,23 @@ pub struct TreeWalk {
     pub choices: Tensor,
     /// Written, words past the path's rows excepted.
     pub path: Path,
-    /// `[3 + M]` I32, written: rows of the path, rows of the tree, the next pending
-    /// token (or -1), then the tokens of the path, row 0's first.
+    /// `[4 + M]` I32, written: rows of the path, rows of the tree, the next pending
+    /// token (or -1), the largest of the tree's depths, then the tokens of the path, row
+    /// 0's first.
     pub result: Tensor,
 }
 
 impl TreeWalk {
     /// Words before the path's tokens in `result`.
-    pub const HEADER: usize = 3;
+    pub const HEADER: usize = 4;
     /// Word index of the path's rows in `result`.
     pub const ACCEPTED: usize = 0;
     /// Word index of the tree's rows in `result`.
     pub const ROWS: usize = 1;
     /// Word index of the next pending token in `result`.
     pub const NEXT: usize = 2;
+    /// Word index of the tree's largest depth in `result`.
+    pub const DEPTH: usize = 3;
 }
 
 /// Moves the keys and values of the path's rows together: slot `committed + path[i]`
@@ -214,7 +217,7 @@ pub struct Advance {
     pub control: Control,
     /// The accepted path.
     pub path: Path,
-    /// `[3 + M]` I32 of the [`TreeWalk`].
+    /// `[4 + M]` I32 of the [`TreeWalk`].
     pub result: Tensor,
     /// Updated.
     pub cursor: Cursor,

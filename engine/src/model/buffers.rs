@@ -1,8 +1,8 @@
 //! Activations of a call, carved from one reserved buffer.
 
-use super::carve::{Carver, nothing};
+use super::carver::Carver;
 use super::{DeltaConfig, ModelConfig};
-use crate::device::{Buffer, Device};
+use crate::device::Device;
 use crate::error::Result;
 use crate::kernel::Control;
 use crate::tensor::{DType, Tensor};
@@ -97,17 +97,12 @@ pub struct StepBuffers {
 }
 
 impl RecurrentInputs {
-    pub(super) fn carve(
-        d: &DeltaConfig,
-        m: usize,
-        c: &mut Carver<'_>,
-        dummy: &Buffer,
-    ) -> Result<Self> {
+    pub(super) fn carve(d: &DeltaConfig, m: usize, c: &mut Carver) -> Result<Self> {
         let f32 = DType::F32;
-        let [qkv] = c.views(f32, [&[m, d.channels()]], dummy)?;
-        let [conv] = c.views(f32, [&[m, d.channels()]], dummy)?;
-        let [alpha] = c.views(f32, [&[m, d.value_heads]], dummy)?;
-        let [beta] = c.views(f32, [&[m, d.value_heads]], dummy)?;
+        let [qkv] = c.views(f32, [&[m, d.channels()]])?;
+        let [conv] = c.views(f32, [&[m, d.channels()]])?;
+        let [alpha] = c.views(f32, [&[m, d.value_heads]])?;
+        let [beta] = c.views(f32, [&[m, d.value_heads]])?;
         Ok(Self { qkv, conv, alpha, beta })
     }
 }
@@ -116,11 +111,10 @@ impl StepBuffers {
     /// Bytes for `rows` rows, `logit_rows` of them with logits: everything else, and
     /// the head's part.
     pub fn bytes(config: &ModelConfig, rows: usize, logit_rows: usize) -> Result<(usize, usize)> {
-        let dummy = nothing();
         let mut carver = Carver::counting();
-        Self::carve(config, rows, logit_rows, &mut carver, &dummy)?;
+        Self::carve(config, rows, logit_rows, &mut carver)?;
         let head = logit_rows.saturating_mul(config.vocab + config.hidden + 2).saturating_mul(4);
-        Ok((carver.end.saturating_sub(head), head))
+        Ok((carver.bytes().saturating_sub(head), head))
     }
 
     /// Reserves the buffers.
@@ -135,57 +129,49 @@ impl StepBuffers {
     ) -> Result<Self> {
         let (rest, head) = Self::bytes(config, rows, logit_rows)?;
         let buffer = device.allocate(rest.saturating_add(head), "activations")?;
-        let mut carver = Carver::over(&buffer);
-        Self::carve(config, rows, logit_rows, &mut carver, &buffer)
+        Self::carve(config, rows, logit_rows, &mut Carver::over(buffer))
     }
 
-    fn carve(
-        config: &ModelConfig,
-        m: usize,
-        l: usize,
-        c: &mut Carver<'_>,
-        dummy: &Buffer,
-    ) -> Result<Self> {
+    fn carve(config: &ModelConfig, m: usize, l: usize, c: &mut Carver) -> Result<Self> {
         let f32 = DType::F32;
-        let [control] = c.views(DType::I32, [&[Control::WORDS]], dummy)?;
-        let [tokens] = c.views(DType::I32, [&[m]], dummy)?;
-        let [positions] = c.views(DType::I32, [&[m]], dummy)?;
-        let [angles] = c.views(f32, [&[m, config.attention.rotary_dims]], dummy)?;
-        let [x] = c.views(f32, [&[m, config.hidden]], dummy)?;
-        let [h] = c.views(f32, [&[m, config.hidden]], dummy)?;
-        let [head_h] = c.views(f32, [&[l, config.hidden]], dummy)?;
-        let [logits] = c.views(f32, [&[l, config.vocab]], dummy)?;
-        let [top_ids] = c.views(DType::I32, [&[l, 1]], dummy)?;
-        let [top_values] = c.views(f32, [&[l, 1]], dummy)?;
+        let [control] = c.views(DType::I32, [&[Control::WORDS]])?;
+        let [tokens] = c.views(DType::I32, [&[m]])?;
+        let [positions] = c.views(DType::I32, [&[m]])?;
+        let [angles] = c.views(f32, [&[m, config.attention.rotary_dims]])?;
+        let [x] = c.views(f32, [&[m, config.hidden]])?;
+        let [h] = c.views(f32, [&[m, config.hidden]])?;
+        let [head_h] = c.views(f32, [&[l, config.hidden]])?;
+        let [logits] = c.views(f32, [&[l, config.vocab]])?;
+        let [top_ids] = c.views(DType::I32, [&[l, 1]])?;
+        let [top_values] = c.views(f32, [&[l, 1]])?;
 
         // Only one of the three parts of a layer is alive at a time: they share memory.
-        let shared = c.offset;
+        let shared = c.mark();
         let a = &config.attention;
         let stride = if a.gated { 2 * a.head_dim } else { a.head_dim };
         let kv = [&[m, a.kv_heads, a.head_dim][..], &[m, a.kv_heads * a.head_dim]];
-        let [q, q_rows] = c.views(f32, [&[m, a.heads, stride], &[m, a.heads * stride]], dummy)?;
-        let [k, k_rows] = c.views(f32, kv, dummy)?;
-        let [v, v_rows] = c.views(f32, kv, dummy)?;
+        let [q, q_rows] = c.views(f32, [&[m, a.heads, stride], &[m, a.heads * stride]])?;
+        let [k, k_rows] = c.views(f32, kv)?;
+        let [v, v_rows] = c.views(f32, kv)?;
         let out_dims = [&[m, a.heads, a.head_dim][..], &[m, a.heads * a.head_dim]];
-        let [out, out_rows] = c.views(f32, out_dims, dummy)?;
+        let [out, out_rows] = c.views(f32, out_dims)?;
         let attention = AttentionBuffers { q, q_rows, k, k_rows, v, v_rows, out, out_rows };
 
-        c.offset = shared;
+        c.rewind(shared);
         let delta = match &config.delta {
             None => None,
             Some(d) => {
                 let value = [&[m, d.value_heads, d.value_dim][..], &[m, d.value_width()]];
-                let recurrent = RecurrentInputs::carve(d, m, c, dummy)?;
-                let [z, z_rows] = c.views(f32, value, dummy)?;
-                let [out, out_rows] = c.views(f32, value, dummy)?;
+                let recurrent = RecurrentInputs::carve(d, m, c)?;
+                let [z, z_rows] = c.views(f32, value)?;
+                let [out, out_rows] = c.views(f32, value)?;
                 Some(DeltaBuffers { recurrent, z, z_rows, out, out_rows })
             }
         };
 
-        c.offset = shared;
-        let [gate] = c.views(f32, [&[m, config.ffn]], dummy)?;
-        let [up] = c.views(f32, [&[m, config.ffn]], dummy)?;
-        c.offset = c.end;
+        c.rewind(shared);
+        let [gate] = c.views(f32, [&[m, config.ffn]])?;
+        let [up] = c.views(f32, [&[m, config.ffn]])?;
         Ok(Self {
             control: Control(control),
             tokens,

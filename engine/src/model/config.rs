@@ -3,6 +3,15 @@
 use super::ModelFault;
 use crate::kernel::HeadMap;
 
+/// Largest values this engine accepts, far past any model, so that products of two
+/// settings fit in a `usize`.
+pub(crate) const MAX_WIDTH: u64 = 1 << 20;
+pub(crate) const MAX_LAYERS: u64 = 1 << 12;
+pub(crate) const MAX_VOCAB: u64 = 1 << 24;
+pub(crate) const MAX_CONTEXT: u64 = 1 << 28;
+pub(crate) const MAX_HEADS: u64 = 1 << 12;
+pub(crate) const MAX_HEAD_DIM: u64 = 1 << 12;
+
 /// Softmax attention of a model; the same in all its attention layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionConfig {
@@ -18,6 +27,29 @@ pub struct AttentionConfig {
     pub theta: f64,
     /// The query projection carries a sigmoid gate for the output.
     pub gated: bool,
+}
+
+impl AttentionConfig {
+    /// Checks the relations between the settings.
+    ///
+    /// # Errors
+    /// `BadSetting` naming the first setting that breaks a rule.
+    pub fn validate(&self) -> Result<(), ModelFault> {
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            let rule = "must divide head_count";
+            return Err(bad("head_count_kv", self.kv_heads.to_string(), rule));
+        }
+        let rotary = self.rotary_dims;
+        if !rotary.is_multiple_of(2) || rotary > self.head_dim || rotary == 0 {
+            let rule = "must be even, positive and at most the head size";
+            return Err(bad("rope.dimension_count", rotary.to_string(), rule));
+        }
+        if !(self.theta.is_finite() && self.theta > 1.0) {
+            let rule = "must be a number above 1";
+            return Err(bad("rope.freq_base", self.theta.to_string(), rule));
+        }
+        Ok(())
+    }
 }
 
 /// Gated delta layers of a hybrid model.
@@ -81,11 +113,24 @@ pub struct ModelConfig {
     pub delta: Option<DeltaConfig>,
 }
 
+/// A setting that breaks a rule.
+pub(crate) fn bad(key: &str, value: String, rule: &'static str) -> ModelFault {
+    ModelFault::BadSetting { key: key.to_owned(), value, rule }
+}
+
+/// What is added under the root of the norms must be a small positive number.
+pub(crate) fn valid_eps(eps: f32) -> Result<(), ModelFault> {
+    if eps.is_finite() && eps > 0.0 && eps < 1.0 {
+        return Ok(());
+    }
+    Err(bad("layer_norm_rms_epsilon", eps.to_string(), "must lie in (0, 1)"))
+}
+
 /// Bounds a count read from a file, so that no product of two overflows.
-pub(super) fn bounded(key: &str, value: u64, max: u64) -> Result<usize, ModelFault> {
+pub(crate) fn bounded(key: &str, value: u64, max: u64) -> Result<usize, ModelFault> {
     if value == 0 || value > max {
         let rule = "out of the range of any model this engine can run";
-        return Err(ModelFault::BadSetting { key: key.into(), value: value.to_string(), rule });
+        return Err(bad(key, value.to_string(), rule));
     }
     Ok(value as usize)
 }
@@ -96,33 +141,20 @@ impl ModelConfig {
     /// # Errors
     /// `BadSetting` naming the first setting that breaks a rule.
     pub fn validate(&self) -> Result<(), ModelFault> {
-        let bad = |key: &str, value: String, rule| {
-            Err(ModelFault::BadSetting { key: key.into(), value, rule })
-        };
-        let a = &self.attention;
-        if a.kv_heads == 0 || !a.heads.is_multiple_of(a.kv_heads) {
-            return bad("head_count_kv", a.kv_heads.to_string(), "must divide head_count");
-        }
-        if !a.rotary_dims.is_multiple_of(2) || a.rotary_dims > a.head_dim || a.rotary_dims == 0 {
-            let rule = "must be even, positive and at most the head size";
-            return bad("rope.dimension_count", a.rotary_dims.to_string(), rule);
-        }
-        if !(a.theta.is_finite() && a.theta > 1.0) {
-            return bad("rope.freq_base", a.theta.to_string(), "must be a number above 1");
-        }
-        if !(self.eps.is_finite() && self.eps > 0.0 && self.eps < 1.0) {
-            return bad("layer_norm_rms_epsilon", self.eps.to_string(), "must lie in (0, 1)");
-        }
+        self.attention.validate()?;
+        valid_eps(self.eps)?;
         if let Some(d) = &self.delta {
             if d.key_heads == 0 || !d.value_heads.is_multiple_of(d.key_heads) {
                 let rule = "must be a multiple of the key heads";
-                return bad("ssm.time_step_rank", d.value_heads.to_string(), rule);
+                return Err(bad("ssm.time_step_rank", d.value_heads.to_string(), rule));
             }
             if d.conv_width < 2 {
-                return bad("ssm.conv_kernel", d.conv_width.to_string(), "must be at least 2");
+                let rule = "must be at least 2";
+                return Err(bad("ssm.conv_kernel", d.conv_width.to_string(), rule));
             }
         } else if self.layers.contains(&LayerKind::Delta) {
-            return bad("full_attention_interval", "set".into(), "needs the ssm settings");
+            let rule = "needs the ssm settings";
+            return Err(bad("full_attention_interval", "set".into(), rule));
         }
         Ok(())
     }

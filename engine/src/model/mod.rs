@@ -6,7 +6,7 @@
 //! knows no driver.
 
 mod buffers;
-pub(crate) mod carve;
+mod carver;
 mod config;
 mod fault;
 mod graph;
@@ -16,6 +16,7 @@ mod qwen3;
 mod qwen35;
 mod registry;
 mod settings;
+mod tensors;
 mod verify;
 mod weights;
 
@@ -28,3 +29,12 @@ pub use provider::{Change, Provider, TensorNaming};
 pub use registry::{Architecture, known_architectures};
 pub use verify::VerifyBuffers;
 pub use weights::{LayerWeights, LoadedWeights, Mixer, WeightPlan};
+
+pub(crate) use carver::Carver;
+pub(crate) use config::{
+    MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, bad, bounded, valid_eps,
+};
+pub(crate) use qwen3::{hf_attention_part, split_block};
+pub(crate) use settings::{GgufSettings, HfSettings};
+pub(crate) use tensors::{Form, Loaded, Need, TensorPlan};
+pub(crate) use weights::attention_needs;

@@ -48,12 +48,17 @@ pub struct Provider {
 }
 
 impl Provider {
+    /// A file whose own names are told by `naming`.
+    pub(crate) fn new(source: Box<dyn TensorSource>, naming: Box<dyn TensorNaming>) -> Self {
+        Self { source, naming }
+    }
+
     pub(super) fn gguf(file: GgufFile) -> Self {
-        Self { source: Box::new(file), naming: Box::new(GgufNaming) }
+        Self::new(Box::new(file), Box::new(GgufNaming))
     }
 
     pub(super) fn safetensors(model: SafetensorsModel, naming: Box<dyn TensorNaming>) -> Self {
-        Self { source: Box::new(model), naming }
+        Self::new(Box::new(model), naming)
     }
 
     /// The file or folder.
@@ -66,7 +71,8 @@ impl Provider {
         &*self.source
     }
 
-    fn find(&self, canonical: &str) -> Option<(&TensorInfo, Change)> {
+    /// The tensor, and how its values change.
+    pub(crate) fn find(&self, canonical: &str) -> Option<(&TensorInfo, Change)> {
         let (name, change) = self.naming.resolve(canonical)?;
         Some((self.source.tensor(&name)?, change))
     }

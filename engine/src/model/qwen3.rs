@@ -2,21 +2,15 @@
 
 use serde_json::Value;
 
+use super::config::{
+    MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, bounded,
+};
 use super::provider::{Change, TensorNaming};
 use super::registry::Architecture;
 use super::settings::{GgufSettings, HfSettings};
 use super::{AttentionConfig, LayerKind, ModelConfig, ModelFault};
 use crate::error::Result;
 use crate::format::GgufFile;
-
-/// Largest values this engine accepts, far past any model, so that products of two
-/// settings fit in a `usize`.
-pub(super) const MAX_WIDTH: u64 = 1 << 20;
-pub(super) const MAX_LAYERS: u64 = 1 << 12;
-pub(super) const MAX_VOCAB: u64 = 1 << 24;
-pub(super) const MAX_CONTEXT: u64 = 1 << 28;
-pub(super) const MAX_HEADS: u64 = 1 << 12;
-pub(super) const MAX_HEAD_DIM: u64 = 1 << 12;
 
 pub(super) struct Qwen3;
 
@@ -98,8 +92,7 @@ pub(super) fn gguf_vocab(file: &GgufFile, s: &GgufSettings<'_>) -> Result<usize>
     use crate::format::TensorSource;
     let name = "token_embd.weight";
     let info = file.tensor(name).ok_or_else(|| s.fault(ModelFault::MissingTensor(name.into())))?;
-    super::config::bounded("vocab_size", info.shape().rows() as u64, MAX_VOCAB)
-        .map_err(|f| s.fault(f))
+    bounded("vocab_size", info.shape().rows() as u64, MAX_VOCAB).map_err(|f| s.fault(f))
 }
 
 /// Checkpoints of multimodal models nest the language model one level deeper.
@@ -134,13 +127,13 @@ impl TensorNaming for Qwen3Naming {
 }
 
 /// Splits `blk.N.part`.
-pub(super) fn split_block(canonical: &str) -> Option<(usize, &str)> {
+pub(crate) fn split_block(canonical: &str) -> Option<(usize, &str)> {
     let (layer, part) = canonical.strip_prefix("blk.")?.split_once('.')?;
     Some((layer.parse().ok()?, part))
 }
 
 /// Names that `qwen3` and `qwen35` checkpoints share.
-pub(super) fn hf_attention_part(part: &str) -> Option<&'static str> {
+pub(crate) fn hf_attention_part(part: &str) -> Option<&'static str> {
     Some(match part {
         "attn_norm.weight" => "input_layernorm.weight",
         "attn_q.weight" => "self_attn.q_proj.weight",

@@ -2,11 +2,9 @@
 
 use serde_json::Value;
 
+use super::config::{MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH};
 use super::provider::{Change, TensorNaming};
-use super::qwen3::{
-    MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, gguf_vocab,
-    hf_attention_part, hf_prefix, split_block,
-};
+use super::qwen3::{gguf_vocab, hf_attention_part, hf_prefix, split_block};
 use super::registry::Architecture;
 use super::settings::{GgufSettings, HfSettings};
 use super::{AttentionConfig, DeltaConfig, LayerKind, ModelConfig, ModelFault};

@@ -1,10 +1,10 @@
 //! Buffers of a verification pass, and the operations that commit an accepted path.
 
 use super::buffers::{RecurrentInputs, StepBuffers};
-use super::carve::{Carver, nothing};
+use super::carver::Carver;
 use super::graph::GraphBuilder;
 use super::{LayerKind, Mixer, ModelConfig};
-use crate::device::{Buffer, Device, DeviceFault};
+use crate::device::{Device, DeviceFault};
 use crate::error::Result;
 use crate::kernel::{
     Advance, ConvCommit, Cursor, DeltaCommit, FeatureCommit, KvCommit, Op, Path, Regime, TreeRows,
@@ -40,18 +40,18 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn carve(config: &ModelConfig, m: usize, c: &mut Carver<'_>, dummy: &Buffer) -> Result<Self> {
+    fn carve(config: &ModelConfig, m: usize, c: &mut Carver) -> Result<Self> {
         let i32 = DType::I32;
-        let [result] = c.views(i32, [&[TreeWalk::HEADER + m]], dummy)?;
-        let [clock] = c.views(DType::I64, [&[STAMPS]], dummy)?;
-        let [parents] = c.views(i32, [&[m]], dummy)?;
-        let [depths] = c.views(i32, [&[m]], dummy)?;
-        let [masks] = c.views(i32, [&[m, 2]], dummy)?;
-        let [path] = c.views(i32, [&[1 + m]], dummy)?;
+        let [result] = c.views(i32, [&[TreeWalk::HEADER + m]])?;
+        let [clock] = c.views(DType::I64, [&[STAMPS]])?;
+        let [parents] = c.views(i32, [&[m]])?;
+        let [depths] = c.views(i32, [&[m]])?;
+        let [masks] = c.views(i32, [&[m, 2]])?;
+        let [path] = c.views(i32, [&[1 + m]])?;
         let mut kept = Vec::new();
         if let Some(d) = &config.delta {
             for _ in 0..config.count(LayerKind::Delta) {
-                kept.push(RecurrentInputs::carve(d, m, c, dummy)?);
+                kept.push(RecurrentInputs::carve(d, m, c)?);
             }
         }
         let tree = TreeRows { parents, depths, masks };
@@ -64,8 +64,8 @@ impl VerifyBuffers {
     pub fn bytes(config: &ModelConfig, rows: usize) -> Result<usize> {
         let (step, head) = StepBuffers::bytes(config, rows, rows)?;
         let mut carver = Carver::counting();
-        Pieces::carve(config, rows, &mut carver, &nothing())?;
-        Ok(step.saturating_add(head).saturating_add(carver.end))
+        Pieces::carve(config, rows, &mut carver)?;
+        Ok(step.saturating_add(head).saturating_add(carver.bytes()))
     }
 
     /// Reserves the buffers.
@@ -75,9 +75,9 @@ impl VerifyBuffers {
     pub fn reserve(config: &ModelConfig, device: &dyn Device, rows: usize) -> Result<Self> {
         let step = StepBuffers::reserve(config, device, rows, rows)?;
         let mut counter = Carver::counting();
-        Pieces::carve(config, rows, &mut counter, &nothing())?;
-        let buffer = device.allocate(counter.end, "verification")?;
-        let pieces = Pieces::carve(config, rows, &mut Carver::over(&buffer), &buffer)?;
+        Pieces::carve(config, rows, &mut counter)?;
+        let buffer = device.allocate(counter.bytes(), "verification")?;
+        let pieces = Pieces::carve(config, rows, &mut Carver::over(buffer))?;
         let Pieces { tree, kept, path, result, clock } = pieces;
         Ok(Self { step, tree, kept, path, result, clock })
     }

@@ -1,36 +1,18 @@
-//! The tensors a model needs, planned before and loaded in one pass.
+//! The weights of a decoder.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::provider::Provider;
-use super::{LayerKind, ModelConfig, ModelFault};
-use crate::device::{Activations, Device, Stream, Weight, WeightRole, WeightSpec};
-use crate::error::{Error, Result};
-use crate::tensor::{DType, Shape, Tensor};
-
-/// How a tensor is taken in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Form {
-    /// A matrix in its stored type.
-    Matrix(WeightRole),
-    /// Small, decoded to F32.
-    Vector,
-}
-
-/// One tensor the model needs.
-#[derive(Clone, Debug)]
-struct Need {
-    name: String,
-    dims: Vec<usize>,
-    form: Form,
-}
+use super::tensors::{Form, Loaded, Need, TensorPlan};
+use super::{AttentionConfig, LayerKind, ModelConfig};
+use crate::device::{Activations, Device, Weight, WeightRole};
+use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// Everything that will be loaded, checked against the file, with its sizes.
 pub struct WeightPlan {
-    needs: Vec<(Need, Option<WeightSpec>)>,
+    tensors: TensorPlan,
     tied: bool,
-    bytes: u64,
 }
 
 const EMBEDDING: &str = "token_embd.weight";
@@ -49,34 +31,17 @@ impl WeightPlan {
         activations: Activations,
     ) -> Result<Self> {
         let tied = !provider.has(HEAD);
-        let mut needs = Vec::new();
-        let mut bytes = 0u64;
-        for need in inventory(config) {
-            let spec = match need.form {
-                Form::Matrix(role) => {
-                    let (rows, cols) = (need.dims[0], need.dims[1]);
-                    let source = source_name(&need, tied);
-                    let host = provider.matrix(source, rows, cols)?;
-                    let spec = WeightSpec { dtype: host.dtype, rows, cols, role, activations };
-                    let refused = |e| refuse(provider, source, e);
-                    bytes = bytes.saturating_add(device.weight_bytes(&spec).map_err(refused)?);
-                    Some(spec)
-                }
-                Form::Vector => {
-                    provider.vector(&need.name, &need.dims)?;
-                    let count: usize = need.dims.iter().product();
-                    bytes = bytes.saturating_add(count as u64 * 4);
-                    None
-                }
-            };
-            needs.push((need, spec));
+        let mut needs = inventory(config);
+        if let Some(head) = needs.last_mut().filter(|_| tied) {
+            head.source = EMBEDDING.to_owned();
         }
-        Ok(Self { needs, tied, bytes })
+        let tensors = TensorPlan::new(needs, provider, device, activations)?;
+        Ok(Self { tensors, tied })
     }
 
     /// Bytes of device memory all weights will take.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.tensors.bytes()
     }
 
     /// Whether the head is the embedding table.
@@ -92,66 +57,14 @@ impl WeightPlan {
         device: &Arc<dyn Device>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<LoadedWeights> {
-        let mut stream = device.stream()?;
-        let mut loaded = Loaded { matrices: HashMap::new(), vectors: HashMap::new() };
-        let total = self.needs.len();
-        let mut bytes = 0;
-        for (done, (need, spec)) in self.needs.into_iter().enumerate() {
-            match spec {
-                Some(spec) => {
-                    let source = source_name(&need, self.tied);
-                    let host = provider.matrix(source, spec.rows, spec.cols)?;
-                    let weight = device.load_weight(&host, &spec);
-                    let weight = weight.map_err(|e| refuse(provider, source, e))?;
-                    bytes += weight.bytes();
-                    loaded.matrices.insert(need.name, weight);
-                }
-                None => {
-                    let values = provider.vector(&need.name, &need.dims)?;
-                    let tensor = upload(&**device, &mut *stream, &need, &values)?;
-                    bytes += tensor.bytes() as u64;
-                    loaded.vectors.insert(need.name, tensor);
-                }
-            }
-            progress(done + 1, total);
-        }
-        stream.synchronize()?;
-        loaded.assemble(config, provider, bytes)
+        assemble(self.tensors.load(provider, device, progress)?, config, provider)
     }
-}
-
-fn source_name(need: &Need, tied: bool) -> &str {
-    if tied && need.name == HEAD { EMBEDDING } else { &need.name }
-}
-
-fn refuse(provider: &Provider, tensor: &str, error: Error) -> Error {
-    match error {
-        Error::Device(fault) => {
-            provider.fault(ModelFault::WeightRefused { tensor: tensor.to_owned(), fault })
-        }
-        other => other,
-    }
-}
-
-fn upload(
-    device: &dyn Device,
-    stream: &mut dyn Stream,
-    need: &Need,
-    values: &[f32],
-) -> Result<Tensor> {
-    let bytes: &[u8] = bytemuck::cast_slice(values);
-    let buffer = device.allocate(bytes.len(), &need.name)?;
-    stream.write(&buffer, 0, bytes)?;
-    let shape = Shape::new(&need.dims).unwrap_or(Shape::vector(values.len()));
-    Ok(Tensor::new(&buffer, 0, DType::F32, shape)?)
 }
 
 /// All tensors of a model, in load order.
 fn inventory(config: &ModelConfig) -> Vec<Need> {
     let mut out = Vec::new();
-    let mut add = |name: String, dims: &[usize], form| {
-        out.push(Need { name, dims: dims.to_vec(), form });
-    };
+    let mut add = |name: String, dims: &[usize], form| out.push(Need::new(name, dims, form));
     let (d, f) = (config.hidden, config.ffn);
     let matrix = || Form::Matrix(WeightRole::Linear);
     add(EMBEDDING.into(), &[config.vocab, d], Form::Matrix(WeightRole::Embedding));
@@ -172,17 +85,7 @@ fn inventory(config: &ModelConfig) -> Vec<Need> {
                 add(name("ssm_norm.weight"), &[c.value_dim], Form::Vector);
                 add(name("ssm_out.weight"), &[d, value], matrix());
             }
-            _ => {
-                let a = &config.attention;
-                let q = a.heads * a.head_dim * if a.gated { 2 } else { 1 };
-                let kv = a.kv_heads * a.head_dim;
-                add(name("attn_q.weight"), &[q, d], matrix());
-                add(name("attn_k.weight"), &[kv, d], matrix());
-                add(name("attn_v.weight"), &[kv, d], matrix());
-                add(name("attn_q_norm.weight"), &[a.head_dim], Form::Vector);
-                add(name("attn_k_norm.weight"), &[a.head_dim], Form::Vector);
-                add(name("attn_output.weight"), &[d, a.heads * a.head_dim], matrix());
-            }
+            _ => attention_needs(i, d, &config.attention, &mut add),
         }
         add(name(ffn_norm_name(config)), &[d], Form::Vector);
         add(name("ffn_gate.weight"), &[f, d], matrix());
@@ -191,6 +94,25 @@ fn inventory(config: &ModelConfig) -> Vec<Need> {
     }
     add(HEAD.into(), &[config.vocab, d], matrix());
     out
+}
+
+/// The tensors of layer `i`'s attention over a residual stream of `d` values.
+pub(crate) fn attention_needs(
+    i: usize,
+    d: usize,
+    a: &AttentionConfig,
+    add: &mut impl FnMut(String, &[usize], Form),
+) {
+    let name = |part: &str| format!("blk.{i}.{part}");
+    let matrix = || Form::Matrix(WeightRole::Linear);
+    let q = a.heads * a.head_dim * if a.gated { 2 } else { 1 };
+    let kv = a.kv_heads * a.head_dim;
+    add(name("attn_q.weight"), &[q, d], matrix());
+    add(name("attn_k.weight"), &[kv, d], matrix());
+    add(name("attn_v.weight"), &[kv, d], matrix());
+    add(name("attn_q_norm.weight"), &[a.head_dim], Form::Vector);
+    add(name("attn_k_norm.weight"), &[a.head_dim], Form::Vector);
+    add(name("attn_output.weight"), &[d, a.heads * a.head_dim], matrix());
 }
 
 /// GGUF names the second norm of a layer by architecture.
@@ -270,62 +192,45 @@ pub struct LoadedWeights {
     pub bytes: u64,
 }
 
-struct Loaded {
-    matrices: HashMap<String, Weight>,
-    vectors: HashMap<String, Tensor>,
-}
-
-impl Loaded {
-    fn matrix(&mut self, provider: &Provider, name: &str) -> Result<Weight> {
-        let missing = || provider.fault(ModelFault::MissingTensor(name.to_owned()));
-        self.matrices.remove(name).ok_or_else(missing)
+fn assemble(mut from: Loaded, config: &ModelConfig, p: &Provider) -> Result<LoadedWeights> {
+    let mut layers = Vec::with_capacity(config.layers.len());
+    for (i, kind) in config.layers.iter().enumerate() {
+        let name = |part: &str| format!("blk.{i}.{part}");
+        let mixer = match kind {
+            LayerKind::Delta => Mixer::Delta {
+                qkv: from.matrix(p, &name("attn_qkv.weight"))?,
+                z: from.matrix(p, &name("attn_gate.weight"))?,
+                alpha: from.matrix(p, &name("ssm_alpha.weight"))?,
+                beta: from.matrix(p, &name("ssm_beta.weight"))?,
+                conv: from.vector(p, &name("ssm_conv1d.weight"))?,
+                a: from.vector(p, &name("ssm_a"))?,
+                dt_bias: from.vector(p, &name("ssm_dt.bias"))?,
+                norm: from.vector(p, &name("ssm_norm.weight"))?,
+                out: from.matrix(p, &name("ssm_out.weight"))?,
+            },
+            LayerKind::Attention => Mixer::Attention {
+                q: from.matrix(p, &name("attn_q.weight"))?,
+                k: from.matrix(p, &name("attn_k.weight"))?,
+                v: from.matrix(p, &name("attn_v.weight"))?,
+                q_norm: from.vector(p, &name("attn_q_norm.weight"))?,
+                k_norm: from.vector(p, &name("attn_k_norm.weight"))?,
+                out: from.matrix(p, &name("attn_output.weight"))?,
+            },
+        };
+        layers.push(LayerWeights {
+            attn_norm: from.vector(p, &name("attn_norm.weight"))?,
+            mixer,
+            ffn_norm: from.vector(p, &name(ffn_norm_name(config)))?,
+            gate: from.matrix(p, &name("ffn_gate.weight"))?,
+            up: from.matrix(p, &name("ffn_up.weight"))?,
+            down: from.matrix(p, &name("ffn_down.weight"))?,
+        });
     }
-
-    fn vector(&mut self, provider: &Provider, name: &str) -> Result<Tensor> {
-        let missing = || provider.fault(ModelFault::MissingTensor(name.to_owned()));
-        self.vectors.remove(name).ok_or_else(missing)
-    }
-
-    fn assemble(mut self, config: &ModelConfig, p: &Provider, bytes: u64) -> Result<LoadedWeights> {
-        let mut layers = Vec::with_capacity(config.layers.len());
-        for (i, kind) in config.layers.iter().enumerate() {
-            let name = |part: &str| format!("blk.{i}.{part}");
-            let mixer = match kind {
-                LayerKind::Delta => Mixer::Delta {
-                    qkv: self.matrix(p, &name("attn_qkv.weight"))?,
-                    z: self.matrix(p, &name("attn_gate.weight"))?,
-                    alpha: self.matrix(p, &name("ssm_alpha.weight"))?,
-                    beta: self.matrix(p, &name("ssm_beta.weight"))?,
-                    conv: self.vector(p, &name("ssm_conv1d.weight"))?,
-                    a: self.vector(p, &name("ssm_a"))?,
-                    dt_bias: self.vector(p, &name("ssm_dt.bias"))?,
-                    norm: self.vector(p, &name("ssm_norm.weight"))?,
-                    out: self.matrix(p, &name("ssm_out.weight"))?,
-                },
-                LayerKind::Attention => Mixer::Attention {
-                    q: self.matrix(p, &name("attn_q.weight"))?,
-                    k: self.matrix(p, &name("attn_k.weight"))?,
-                    v: self.matrix(p, &name("attn_v.weight"))?,
-                    q_norm: self.vector(p, &name("attn_q_norm.weight"))?,
-                    k_norm: self.vector(p, &name("attn_k_norm.weight"))?,
-                    out: self.matrix(p, &name("attn_output.weight"))?,
-                },
-            };
-            layers.push(LayerWeights {
-                attn_norm: self.vector(p, &name("attn_norm.weight"))?,
-                mixer,
-                ffn_norm: self.vector(p, &name(ffn_norm_name(config)))?,
-                gate: self.matrix(p, &name("ffn_gate.weight"))?,
-                up: self.matrix(p, &name("ffn_up.weight"))?,
-                down: self.matrix(p, &name("ffn_down.weight"))?,
-            });
-        }
-        Ok(LoadedWeights {
-            embedding: self.matrix(p, EMBEDDING)?,
-            layers,
-            output_norm: self.vector(p, "output_norm.weight")?,
-            head: self.matrix(p, HEAD)?,
-            bytes,
-        })
-    }
+    Ok(LoadedWeights {
+        embedding: from.matrix(p, EMBEDDING)?,
+        layers,
+        output_norm: from.vector(p, "output_norm.weight")?,
+        head: from.matrix(p, HEAD)?,
+        bytes: from.bytes(),
+    })
 }

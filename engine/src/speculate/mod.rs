@@ -5,6 +5,7 @@
 //! is the one plain decoding gives, whatever is proposed. Depends on `model`, `cache`,
 //! `kernel`, `device`; `generate` drives it.
 
+pub mod dflash;
 mod drafter;
 
 pub use drafter::{Candidates, DraftSite, DraftSizes, Drafter, Proposal};

@@ -63,4 +63,20 @@ impl Tensor {
         // Checked when the view was made.
         self.shape.elements() / self.dtype.block_len() * self.dtype.block_bytes()
     }
+
+    /// The first `rows` entries along the outermost dimension; the same memory.
+    ///
+    /// # Errors
+    /// `BadOperands` when there are fewer.
+    pub fn first_rows(&self, rows: usize) -> Result<Self, DeviceFault> {
+        let bad = |detail| DeviceFault::BadOperands { op: "tensor", detail };
+        let dims = self.shape.dims();
+        let (&all, inner) = dims.split_first().ok_or(bad("no dimensions"))?;
+        if rows > all {
+            return Err(bad("a view of more rows than there are"));
+        }
+        let dims: Vec<usize> = std::iter::once(rows).chain(inner.iter().copied()).collect();
+        let shape = Shape::new(&dims).ok_or(bad("the size overflows"))?;
+        Self::new(&self.buffer, self.offset, self.dtype, shape)
+    }
 }

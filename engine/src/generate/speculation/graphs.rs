@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::device::{Buffer, Device, DeviceFault, Graph};
+use crate::device::{Device, DeviceFault, Graph};
 use crate::error::Result;
 use crate::generate::memory::STEP_ROWS;
 use crate::kernel::{Cursor, Op, Regime, Stamp, TreeBuild, TreeLimits};
-use crate::model::GraphBuilder;
-use crate::model::carve::{Carver, nothing};
+use crate::model::{Carver, GraphBuilder};
 use crate::speculate::{Drafter, Proposal};
 use crate::tensor::{DType, Tensor};
 
@@ -20,19 +19,18 @@ pub(super) struct Small {
 
 impl Small {
     pub(super) fn carve(positions: usize, width: usize, device: &dyn Device) -> Result<Self> {
-        let build = |c: &mut Carver<'_>, dummy: &Buffer| -> Result<Self> {
-            let [cursor] = c.views(DType::I32, [&[Cursor::WORDS]], dummy)?;
-            let [limits] = c.views(DType::I32, [&[TreeLimits::WORDS]], dummy)?;
-            let [ids] = c.views(DType::I32, [&[positions, width]], dummy)?;
-            let [scores] = c.views(DType::F32, [&[positions, width]], dummy)?;
-            let [log_sum_exp] = c.views(DType::F32, [&[positions]], dummy)?;
+        let build = |c: &mut Carver| -> Result<Self> {
+            let [cursor] = c.views(DType::I32, [&[Cursor::WORDS]])?;
+            let [limits] = c.views(DType::I32, [&[TreeLimits::WORDS]])?;
+            let [ids] = c.views(DType::I32, [&[positions, width]])?;
+            let [scores] = c.views(DType::F32, [&[positions, width]])?;
+            let [log_sum_exp] = c.views(DType::F32, [&[positions]])?;
             let proposal = Proposal { ids, scores, log_sum_exp };
             Ok(Self { cursor: Cursor(cursor), limits: TreeLimits(limits), proposal })
         };
         let mut counter = Carver::counting();
-        build(&mut counter, &nothing())?;
-        let buffer = device.allocate(counter.end, "proposals")?;
-        build(&mut Carver::over(&buffer), &buffer)
+        build(&mut counter)?;
+        build(&mut Carver::over(device.allocate(counter.bytes(), "proposals")?))
     }
 }
 
@@ -61,9 +59,9 @@ pub(super) fn feature_ring(
         return Ok(None);
     }
     let mut counter = Carver::counting();
-    counter.views(DType::F32, [&[rows, columns]], &nothing())?;
-    let buffer = device.allocate(counter.end, "features")?;
-    let [ring] = Carver::over(&buffer).views(DType::F32, [&[rows, columns]], &buffer)?;
+    counter.views(DType::F32, [&[rows, columns]])?;
+    let buffer = device.allocate(counter.bytes(), "features")?;
+    let [ring] = Carver::over(buffer).views(DType::F32, [&[rows, columns]])?;
     Ok(Some(ring))
 }
 

@@ -100,6 +100,10 @@ fn parents(rig: &mut Rig<'_>, rows: usize, shape: Shape) -> Vec<i32> {
     (0..rows).map(&mut parent).collect()
 }
 
+fn ascending(count: usize) -> Vec<i32> {
+    (0..count as i32).collect()
+}
+
 fn operation(
     rig: &mut Rig<'_>,
     capacity: usize,
@@ -110,7 +114,8 @@ fn operation(
         tokens: rig.i32("tokens", &[capacity], tokens)?,
         tree: TreeRows {
             parents: rig.i32("parents", &[capacity], parents)?,
-            depths: rig.stale("depths", &[capacity])?,
+            // A walk only looks for the largest.
+            depths: rig.i32("depths", &[capacity], &ascending(tokens.len()))?,
             masks: rig.stale("masks", &[capacity, 2])?,
         },
         choices: rig.i32("choices", &[capacity, 1], choices)?,
@@ -140,7 +145,7 @@ fn walks(rig: &mut Rig<'_>, rows: usize, shape: Shape) -> Result<(), CaseFault> 
         let op = operation(rig, capacity, [&tokens, &parents, &choices])?;
         rig.launch(op.clone())?;
         let (path, next) = walk(&parents, &tokens, &choices);
-        let mut result = vec![path.len() as i32, rows as i32, next];
+        let mut result = vec![path.len() as i32, rows as i32, next, rows as i32 - 1];
         result.extend(path.iter().map(|&row| tokens[row]));
         let words = [path.len()].into_iter().chain(path.clone()).map(|word| word as i32);
         rig.expect_i32("path", &op.path.0, &words.collect::<Vec<_>>())?;
@@ -165,12 +170,15 @@ fn operands(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
 fn advance(rig: &mut Rig<'_>, rows: usize) -> Result<(), CaseFault> {
     for accepted in [1, rows.div_ceil(2), rows] {
         for (committed, next) in [(0, 6), (5000, -1), (i32::MAX as usize - accepted, 0)] {
-            let ascending: Vec<i32> = (0..accepted as i32).collect();
-            let words = [&[accepted as i32], &ascending[..]].concat();
+            let words = [&[accepted as i32], &ascending(accepted)[..]].concat();
             let op = Advance {
                 control: rig.control([rows, committed, 0, rows])?,
                 path: Path(rig.i32("path", &[1 + rows], &words)?),
-                result: rig.i32("result", &[3 + rows], &[accepted as i32, rows as i32, next])?,
+                result: rig.i32(
+                    "result",
+                    &[TreeWalk::HEADER + rows],
+                    &[accepted as i32, rows as i32, next],
+                )?,
                 cursor: Cursor(rig.i32(
                     "cursor",
                     &[Cursor::WORDS],

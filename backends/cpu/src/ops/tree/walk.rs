@@ -12,9 +12,9 @@ use crate::pool::{CpuKernel, Worker};
 /// Rows that a path and the result of a walk have room for.
 fn room(bind: &Bind<'_>, path: &Tensor, result: &Tensor) -> Result<usize, DeviceFault> {
     let [path] = bind.dims(path, "the path must be [1 + M]")?;
-    let [result] = bind.dims(result, "the result must be [3 + M]")?;
+    let [result] = bind.dims(result, "the result must be [4 + M]")?;
     let rows = (path - 1).min(result.saturating_sub(TreeWalk::HEADER));
-    bind.ensure(rows > 0, "the path must be [1 + M] and the result [3 + M]")?;
+    bind.ensure(rows > 0, "the path must be [1 + M] and the result [4 + M]")?;
     Ok(rows)
 }
 
@@ -23,6 +23,7 @@ pub(in crate::ops) struct Walk {
     control: Controls,
     tokens: View<i32>,
     parents: View<i32>,
+    depths: View<i32>,
     choices: View<i32>,
     path: View<i32>,
     result: View<i32>,
@@ -42,6 +43,7 @@ impl Walk {
             control: bind.control(&op.control)?,
             tokens: bind.view(&op.tokens)?,
             parents: bind.view(&tree.parents)?,
+            depths: bind.view(&tree.depths)?,
             choices: bind.view(&op.choices)?,
             path: bind.view(&op.path.0)?,
             result: bind.view(&op.result)?,
@@ -80,6 +82,8 @@ impl CpuKernel for Walk {
         solo.set(&self.result, TreeWalk::ACCEPTED, accepted as i32);
         solo.set(&self.result, TreeWalk::ROWS, rows as i32);
         solo.set(&self.result, TreeWalk::NEXT, next);
+        let depth = (0..rows).map(|row| solo.get(&self.depths, row)).max().unwrap_or(0);
+        solo.set(&self.result, TreeWalk::DEPTH, depth);
     }
 
     fn key(&self) -> KernelKey {
