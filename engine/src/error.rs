@@ -9,6 +9,7 @@ use crate::generate::GenerateFault;
 use crate::model::ModelFault;
 use crate::quant::QuantFault;
 use crate::sample::RequestFault;
+use crate::speculate::SpeculateFault;
 use crate::speculate::dflash::DflashFault;
 use crate::tokenizer::{TemplateFault, TokenizerFault};
 
@@ -66,6 +67,9 @@ pub enum Error {
     /// A driver or device refused or failed.
     #[error(transparent)]
     Device(#[from] DeviceFault),
+    /// A setting or measurement that speculation can not work with.
+    #[error(transparent)]
+    Speculate(#[from] SpeculateFault),
     /// A request asks for something out of range, or cannot go on.
     #[error(transparent)]
     Request(#[from] RequestFault),

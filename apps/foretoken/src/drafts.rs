@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use foretoken::device::Activations;
-use foretoken::format::OpenOptions;
+use foretoken::format::{GgufFile, OpenOptions};
 use foretoken::generate::{Engine, Session, SessionOptions, SpeculationRoom};
+use foretoken::speculate::dflash::{DflashFile, DflashPlan};
 use foretoken::speculate::{
     CostCache, CostKey, DflashDrafter, DflashModel, Drafter, PromptLookup, SpecLimits, SpecMode,
 };
@@ -41,18 +42,20 @@ pub(crate) fn load(
         DraftSource::Lookup => return Ok(Drafts::Lookup),
         DraftSource::Model(name) => name,
     };
-    let mut bar = ui.progress("loading draft");
-    let mut progress = |done, total| bar.set(done, total);
-    let (device, target) = (engine.device(), engine.config());
-    let model = match locate(Some(name))? {
-        Located::Path(path) => {
-            DflashModel::load(&path, open, device, target, activations, &mut progress)
-        }
+    let file = match locate(Some(name))? {
+        Located::Path(path) => DflashFile::open(&path, open)?,
         Located::Embedded { name, bytes } => {
-            DflashModel::from_bytes(name.as_ref(), bytes, device, target, activations, &mut progress)
+            DflashFile::from_gguf(GgufFile::from_bytes(name.as_ref(), bytes)?)?
         }
     };
-    Ok(Drafts::Dflash(model?))
+    let device = engine.device();
+    let plan = DflashPlan::new(file, &**device, engine.config(), activations)?;
+    let (needed, free) = (plan.bytes(), device.info().memory_free);
+    if needed > free {
+        bail!("{}: needs {needed} bytes, {free} are free", name.display());
+    }
+    let mut bar = ui.progress("loading draft");
+    Ok(Drafts::Dflash(plan.load(device, &mut |done, total| bar.set(done, total))?))
 }
 
 impl Drafts {
@@ -72,9 +75,7 @@ impl Drafts {
             (Self::None, _) | (_, SpecMode::Off) => None,
             (_, SpecMode::Chain) => Some(SpeculationRoom { rows: chain + 1, width: 1 }),
             (_, SpecMode::Tree) => Some(SpeculationRoom { rows: tree + 1, width: tree }),
-            (_, SpecMode::Auto) => {
-                Some(SpeculationRoom { rows: chain.max(tree) + 1, width: tree })
-            }
+            (_, SpecMode::Auto) => Some(SpeculationRoom { rows: chain.max(tree) + 1, width: tree }),
         }
     }
 

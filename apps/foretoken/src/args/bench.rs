@@ -6,12 +6,15 @@ use clap::{Args, ValueEnum};
 use foretoken::cache::KvType;
 use foretoken::device::DeviceSpec;
 
+use super::DraftArgs;
 use super::common::{ActivationsArg, chunk, kv_type, positive, thread_count};
 
 const AFTER_HELP: &str = "\
 Lists are separated by commas: -p 128,512. Each row is one test: ppN runs a
 prompt of N tokens, tgN generates N tokens one after another as `generate` does.
-Rates are tokens per second, the median of the repetitions.";
+Rates are tokens per second, the median of the repetitions. With --spec each row
+is a kind of text and a way to decode it: plain, chain, tree or auto; al is the
+mean acceptance length, tokens per speculative step.";
 
 /// Measure speed.
 #[derive(Debug, Args)]
@@ -51,6 +54,12 @@ pub(crate) struct BenchArgs {
     /// Read the model into memory instead of mapping its file
     #[arg(long)]
     pub(crate) no_mmap: bool,
+    /// Measure speculative decoding instead: whole requests on code, chat and prose, -n
+    /// tokens each, plain and speculative side by side
+    #[arg(long)]
+    pub(crate) spec: bool,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
     /// Format of the results
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Md)]
     output: Format,

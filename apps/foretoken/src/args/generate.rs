@@ -4,8 +4,8 @@ use clap::Args;
 use foretoken::sample::SamplingParams;
 use foretoken::speculate::SpecMode;
 
-use super::{DeviceArgs, DraftArgs, IdList, LogitBias, ModelArgs, PromptArgs, SessionArgs};
 use super::speculation::mode;
+use super::{DeviceArgs, DraftArgs, IdList, LogitBias, ModelArgs, PromptArgs, SessionArgs};
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -68,7 +68,9 @@ impl DraftArgs {
 fn draft_of(target: Option<&Path>) -> Option<&'static str> {
     let name = Path::new(crate::models::DEFAULT);
     let stem = |p: &Path| p.file_stem().map(ToOwned::to_owned);
-    let ours = target.is_none_or(|t| t.file_name() == name.file_name() || stem(name).as_deref() == Some(t.as_os_str()));
+    let ours = target.is_none_or(|t| {
+        t.file_name() == name.file_name() || stem(name).as_deref() == Some(t.as_os_str())
+    });
     ours.then_some(crate::models::DEFAULT_DRAFT)
 }
 

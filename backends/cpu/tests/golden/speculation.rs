@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use foretoken::device::Activations;
 use foretoken::format::OpenOptions;
-use foretoken::generate::{Cancel, Session, SessionOptions, SpeculationRoom, TreeShape, WantLogits};
+use foretoken::generate::{
+    Cancel, Session, SessionOptions, SpeculationRoom, TreeShape, WantLogits,
+};
 use foretoken::speculate::{DflashDrafter, DflashModel};
 use serde_json::Value;
 
@@ -45,9 +47,7 @@ fn first_block(session: &mut Session, record: &Value) -> f64 {
     let want_ids = want_ids.as_array().unwrap();
     let width = got.len() / want_ids.len();
     let mut worst = 0f64;
-    for (position, (want_ids, want)) in
-        want_ids.iter().zip(want.as_array().unwrap()).enumerate()
-    {
+    for (position, (want_ids, want)) in want_ids.iter().zip(want.as_array().unwrap()).enumerate() {
         let at = position * width..(position + 1) * width;
         for (id, want) in ids(want_ids).into_iter().zip(floats(want)) {
             let rank = got_ids[at.clone()].iter().position(|&g| g == id as i32);
@@ -160,16 +160,14 @@ fn shipped_trio_accepts_as_recorded() {
     let dir = nano();
     let golden = json(&dir.join("golden/nano-q4.json"));
     let target = dir.join("nano-code-Q4_K_M.gguf");
-    let mut session =
-        session(&target, &dir.join("nano-dflash-Q8_0.gguf"), Activations::Fast);
+    let mut session = session(&target, &dir.join("nano-dflash-Q8_0.gguf"), Activations::Fast);
     for (shape, key) in
         [(TreeShape::chain(15), "chain_acceptance"), (TreeShape::tree(22), "tree22_acceptance")]
     {
         let (mut got, mut want) = (Vec::new(), Vec::new());
         for prompt in golden["prompts"].as_array().unwrap() {
             let tokens = ids(&prompt["ids"]);
-            let (steps, whole) =
-                acceptance(&mut session, &tokens, &prompt["target"], shape, 0.1);
+            let (steps, whole) = acceptance(&mut session, &tokens, &prompt["target"], shape, 0.1);
             let recorded = counts(&prompt[key]);
             // After a flip the texts differ: only what both say is compared.
             let n = if whole { recorded.len().max(steps.len()) } else { steps.len() - 1 };

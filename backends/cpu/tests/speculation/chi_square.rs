@@ -45,8 +45,7 @@ fn statistic(counts: &HashMap<Vec<u32>, u64>, exact: &HashMap<Vec<u32>, f64>) ->
     let (mut sum, mut cells) = (0.0, 0.0);
     let (mut rest_seen, mut rest_expected) = (0.0, 0.0);
     for (path, p) in exact {
-        let (seen, expected) =
-            (counts.get(path).copied().unwrap_or(0) as f64, p * n as f64);
+        let (seen, expected) = (counts.get(path).copied().unwrap_or(0) as f64, p * n as f64);
         if expected >= 5.0 {
             sum += (seen - expected).powi(2) / expected;
             cells += 1.0;

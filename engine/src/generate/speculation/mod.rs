@@ -233,7 +233,7 @@ impl Speculation {
         let (header, tokens) = result.split_at_checked(TreeWalk::HEADER).unwrap_or_default();
         let [accepted, rows, next, depth] =
             [TreeWalk::ACCEPTED, TreeWalk::ROWS, TreeWalk::NEXT, TreeWalk::DEPTH]
-            .map(|word| header.get(word).copied().unwrap_or(-1));
+                .map(|word| header.get(word).copied().unwrap_or(-1));
         let accepted = usize::try_from(accepted).unwrap_or(0).min(tokens.len());
         let Ok(next) = u32::try_from(next) else {
             self.cursor = None;

@@ -98,7 +98,9 @@ impl Pace {
             commit_s: 0.0,
             total_s,
         };
-        if shape.is_some() && let Some(step) = session.last_step() {
+        if shape.is_some()
+            && let Some(step) = session.last_step()
+        {
             seen.drafted_rows = step.rows.saturating_sub(1);
             seen.depth = step.depth;
             seen.accepted = step.accepted.saturating_sub(1);

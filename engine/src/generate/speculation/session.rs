@@ -3,9 +3,9 @@
 use super::{Speculation, SpeculativeStep, TreeShape};
 use crate::device::DeviceFault;
 use crate::error::Result;
+use crate::generate::session::{Session, read};
 use crate::generate::{GenerateFault, Speculate};
 use crate::speculate::Controller;
-use crate::generate::session::{Session, read};
 
 impl Session {
     /// Name of the session's drafter, when it has one.

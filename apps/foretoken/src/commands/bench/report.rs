@@ -23,7 +23,18 @@ pub(super) struct Row {
     n: usize,
     unit: &'static str,
     samples: Vec<f64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    speculated: Option<Speculated>,
     conditions: Conditions,
+}
+
+/// What speculation did.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Speculated {
+    /// Tokens of a speculative step; `None` when there was none.
+    pub(super) acceptance_length_mean: Option<f64>,
+    /// The rate over that of plain decoding.
+    pub(super) times_plain: f64,
 }
 
 /// How far the repetitions lie apart.
@@ -99,9 +110,22 @@ impl Row {
             n: rates.len(),
             unit: "tok/s",
             samples: rates.to_vec(),
+            speculated: None,
             conditions,
         }
     }
+
+    /// The same with what speculation did.
+    pub(super) fn speculated(self, speculated: Speculated) -> Self {
+        Self { speculated: Some(speculated), ..self }
+    }
+}
+
+/// Median of rates in any order.
+pub(super) fn median_of(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    median(&sorted)
 }
 
 fn median(sorted: &[f64]) -> f64 {
@@ -131,15 +155,19 @@ pub(super) struct Results {
 
 impl Results {
     /// No rows yet.
-    pub(super) fn new(format: Format) -> Self {
-        let table = Table::new(&[
+    pub(super) fn new(format: Format, speculation: bool) -> Self {
+        let mut columns = vec![
             ("model", Align::Left),
             ("device", Align::Left),
             ("threads", Align::Right),
             ("test", Align::Left),
             ("tok/s", Align::Right),
-            ("min..max", Align::Right),
-        ]);
+        ];
+        match speculation {
+            true => columns.extend([("x plain", Align::Right), ("al", Align::Right)]),
+            false => columns.push(("min..max", Align::Right)),
+        }
+        let table = Table::new(&columns);
         Self { format, table, header_due: true }
     }
 
@@ -161,7 +189,16 @@ impl Results {
                 let rate = format!("{:.1} ± {:.1}", row.median, row.spread.stddev);
                 let range = format!("{:.1}..{:.1}", row.spread.min, row.spread.max);
                 let threads = row.conditions.threads.to_string();
-                self.table.row([row.model, row.device, threads, row.test, rate, range]);
+                let first = [row.model, row.device, threads, row.test, rate];
+                let rest = match row.speculated {
+                    None => vec![range],
+                    Some(s) => {
+                        let mean = s.acceptance_length_mean;
+                        let mean = mean.map_or("-".to_owned(), |mean| format!("{mean:.2}"));
+                        vec![format!("{:.2}", s.times_plain), mean]
+                    }
+                };
+                self.table.row(first.into_iter().chain(rest));
             }
         }
         Ok(out.flush()?)
@@ -181,7 +218,7 @@ impl Results {
 }
 
 const CSV_HEADER: &str = "test,model,device,driver,median,min,max,stddev,n,threads,context,depth,\
-                          kv_type,activations,chunk,build,cpu";
+                          kv_type,activations,chunk,build,cpu,acceptance_length_mean,times_plain";
 
 fn csv(row: &Row) -> String {
     let c = &row.conditions;
@@ -203,6 +240,10 @@ fn csv(row: &Row) -> String {
         c.chunk.to_string(),
         c.build.clone(),
         c.cpu.clone(),
+        row.speculated
+            .and_then(|s| s.acceptance_length_mean)
+            .map_or(String::new(), |mean| format!("{mean:.4}")),
+        row.speculated.map_or(String::new(), |s| format!("{:.4}", s.times_plain)),
     ];
     fields.iter().map(|f| quote(f)).collect::<Vec<_>>().join(",")
 }
