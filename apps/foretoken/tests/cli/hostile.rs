@@ -88,6 +88,14 @@ fn architectures_that_can_not_run_are_refused_but_can_be_inspected() {
     assert!(report["plan"].is_null());
     assert!(report["plan_problem"].as_str().unwrap().contains("dflash"));
     assert_eq!(report["tensors"].as_array().unwrap().len(), 25);
+    let settings = &report["draft"];
+    assert_eq!((&settings["block"], &settings["mask_token"]), (&16.into(), &8187.into()));
+    // The file counts these from 1.
+    assert_eq!(settings["target_layers"], serde_json::json!([1, 3, 5]));
+    let full = serde_json::json!({"window": null, "causal": false});
+    assert_eq!(settings["layers"], serde_json::json!([full, full]));
+    let text = run(&["inspect", arg(&draft)]).ok();
+    assert!(text.contains("full, block bidirectional"), "{text}");
 }
 
 #[test]

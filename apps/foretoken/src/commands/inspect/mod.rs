@@ -1,18 +1,20 @@
 //! `inspect`: what is in a model file, and the memory it would take.
 
+mod draft;
 mod metadata;
 mod source;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use anyhow::Result;
-use foretoken::device::MemoryPlan;
+use anyhow::{Result, anyhow};
+use foretoken::device::{Device, MemoryPlan};
 use foretoken::format::TensorInfo;
 use foretoken::generate::plan;
 use foretoken::model::WeightPlan;
 use serde::Serialize;
 
+use self::draft::DraftReport;
 use self::metadata::MetadataReport;
 use self::source::Source;
 use super::plan::PlanReport;
@@ -31,6 +33,8 @@ struct Report<'a> {
     metadata: MetadataReport<'a>,
     tensors: Vec<TensorReport<'a>>,
     types: Vec<TypeReport>,
+    /// Settings of a draft model.
+    draft: Option<DraftReport>,
     /// Absent when this build can not run the model; `plan_problem` then says why.
     plan: Option<PlanReport>,
     plan_problem: Option<String>,
@@ -82,20 +86,23 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
     let asked = args.file.as_deref().or(args.model.model.as_deref());
     let source = Source::open(asked, &args.model.open_options())?;
     let device = drivers::open(&args.device.device, args.device.driver_options())?;
-    let planned = (|| -> Result<MemoryPlan> {
-        let file = source.model(&args.model.open_options())?;
-        let demand = Demand { tokens: 0, all_logits: false };
-        let options = session_options(&file, &*device, &args.session, demand)?;
-        let activations = args.session.activations.into();
-        let weights = WeightPlan::new(&file.config, &file.provider, &*device, activations)?;
-        Ok(plan(&file.config, weights.bytes(), &device.info(), &options)?)
-    })();
+    let draft = source.draft();
+    let planned = match &draft {
+        Some(Ok(_)) => Err(anyhow!("a dflash draft; what it takes depends on its target")),
+        _ => planned(args, &source, &*device),
+    };
     if let Err(error) = &planned
         && let Some(foretoken::Error::Generate(_)) = error.downcast_ref()
     {
         // The flags are at fault, not the model.
         return planned.map(drop);
     }
+    // A draft with a fault is no model either: its own fault says more.
+    let (draft, problem) = match draft {
+        Some(Ok(config)) => (Some(DraftReport::new(&config)), None),
+        Some(Err(error)) => (None, Some(one_line(&error.into()))),
+        None => (None, None),
+    };
     let tensors = source.tensors().tensors();
     let report = Report {
         file: source.path().display().to_string(),
@@ -104,13 +111,24 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
         metadata: source.metadata(),
         tensors: tensors.iter().map(TensorReport::new).collect(),
         types: by_type(tensors),
+        draft,
         plan: planned.as_ref().ok().map(PlanReport::from),
-        plan_problem: planned.as_ref().err().map(one_line),
+        plan_problem: problem.or_else(|| planned.as_ref().err().map(one_line)),
     };
     if args.json {
         return print_json(&report);
     }
     print_text(&report, planned.ok().as_ref())
+}
+
+/// The memory that the model and a session of the given flags would take.
+fn planned(args: &InspectArgs, source: &Source, device: &dyn Device) -> Result<MemoryPlan> {
+    let file = source.model(&args.model.open_options())?;
+    let demand = Demand { tokens: 0, all_logits: false };
+    let options = session_options(&file, device, &args.session, demand)?;
+    let activations = args.session.activations.into();
+    let weights = WeightPlan::new(&file.config, &file.provider, device, activations)?;
+    Ok(plan(&file.config, weights.bytes(), &device.info(), &options)?)
 }
 
 fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {
@@ -145,6 +163,10 @@ fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {
         table.row([t.dtype.to_owned(), tensors, elements, size(t.bytes)]);
     }
     table.write(&mut out)?;
+    if let Some(draft) = &report.draft {
+        writeln!(out)?;
+        draft.write(&mut out)?;
+    }
     match planned {
         Some(plan) => writeln!(out, "\n{plan}")?,
         None => {

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use foretoken::Error;
 use foretoken::format::{GgufFile, OpenOptions, SafetensorsModel, TensorSource};
 use foretoken::model::ModelFile;
+use foretoken::speculate::dflash::{DflashConfig, DflashFault};
 
 use super::metadata::MetadataReport;
 use crate::load::open_located;
@@ -68,6 +70,23 @@ impl Source {
         match &self.contents {
             Contents::Gguf(file) => file.metadata().str("general.architecture").ok().flatten(),
             Contents::Safetensors(model) => model.config()?.get("model_type")?.as_str(),
+        }
+    }
+
+    /// The settings of a DFlash draft, if this is one.
+    pub(super) fn draft(&self) -> Option<Result<DflashConfig, Error>> {
+        let read = match &self.contents {
+            Contents::Gguf(file) => {
+                self.architecture()?;
+                DflashConfig::from_gguf(file)
+            }
+            Contents::Safetensors(model) => DflashConfig::from_hf(&self.path, model.config()?),
+        };
+        match read {
+            Err(Error::Draft { fault, .. }) if matches!(*fault, DflashFault::NotDflash { .. }) => {
+                None
+            }
+            read => Some(read),
         }
     }
 
