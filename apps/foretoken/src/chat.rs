@@ -4,12 +4,14 @@ use anyhow::{Context, Result, bail};
 use foretoken::model::ModelFile;
 use foretoken::tokenizer::{ChatMessage, ChatTemplate, RenderOptions, Special};
 
+use crate::failure::shown;
+
 /// The ids of a conversation of one question, up to where the answer begins.
 ///
 /// # Errors
 /// A model without a template, or a template that fails.
 pub(crate) fn ids(file: &ModelFile, system: Option<&str>, user: &str) -> Result<Vec<u32>> {
-    let path = || file.provider.path().display().to_string();
+    let path = || shown(file.provider.path());
     let Some(source) = &file.chat_template else {
         bail!("{}: the model has no chat template; leave out --chat", path());
     };
