@@ -9,7 +9,7 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use foretoken::format::OpenOptions;
 use foretoken::generate::{Engine, EngineOptions, LoadStage, SessionOptions};
 
@@ -35,21 +35,47 @@ pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
         [] => vec![None],
         threads => threads.iter().copied().map(Some).collect(),
     };
+    for &model in &models {
+        check(model, &tests, args)?;
+    }
     let mut results = Results::new(args.format());
+    let measured = measure_all(&models, &threads, &tests, args, ui, &mut results);
+    // What was measured before a failure took its time and is not to be lost.
+    let printed = results.finish();
+    measured.and(printed)
+}
+
+/// Refuses tests that a model has no room for before any of them takes its time.
+fn check(model: Option<&Path>, tests: &[Test], args: &BenchArgs) -> Result<()> {
+    let config = open_model(model, &OpenOptions { mmap: !args.no_mmap })?.config;
+    for &test in tests {
+        options(test, args).validate(&config).with_context(|| test.name())?;
+    }
+    Ok(())
+}
+
+fn measure_all(
+    models: &[Option<&Path>],
+    threads: &[Option<usize>],
+    tests: &[Test],
+    args: &BenchArgs,
+    ui: &Ui,
+    results: &mut Results,
+) -> Result<()> {
     let mut bar = ui.progress("measuring");
     let total = models.len() * threads.len() * tests.len();
     let mut done = 0;
-    for model in models {
-        for &threads in &threads {
+    for &model in models {
+        for &threads in threads {
             let engine = load(model, threads, args, ui)?;
-            for &test in &tests {
-                results.add(row(&engine, model, test, args)?)?;
+            for &test in tests {
+                results.add(row(&engine, model, test, args).with_context(|| test.name())?)?;
                 done += 1;
                 bar.set(done, total);
             }
         }
     }
-    results.finish()
+    Ok(())
 }
 
 /// Every combination of depth and length, prompts first.
@@ -81,10 +107,15 @@ fn load(
     })?)
 }
 
-fn row(engine: &Arc<Engine>, model: Option<&Path>, test: Test, args: &BenchArgs) -> Result<Row> {
+fn options(test: Test, args: &BenchArgs) -> SessionOptions {
     let mut options = SessionOptions::new(test.context());
     options.kv_type = args.cache_type;
     options.chunk = args.chunk;
+    options
+}
+
+fn row(engine: &Arc<Engine>, model: Option<&Path>, test: Test, args: &BenchArgs) -> Result<Row> {
+    let options = options(test, args);
     let mut session = engine.session(options)?;
     let rates = measure(&mut session, test, args.repetitions)?;
     let info = engine.device_info();

@@ -161,7 +161,9 @@ impl Results {
                 let rate = format!("{:.1} ± {:.1}", row.median, row.spread.stddev);
                 let range = format!("{:.1}..{:.1}", row.spread.min, row.spread.max);
                 let threads = row.conditions.threads.to_string();
-                self.table.row([row.model, row.device, threads, row.test, rate, range]);
+                // A bar would begin another column.
+                let model = row.model.replace('|', "\\|");
+                self.table.row([model, row.device, threads, row.test, rate, range]);
             }
         }
         Ok(out.flush()?)
@@ -173,7 +175,7 @@ impl Results {
     /// When stdout can not be written.
     pub(super) fn finish(self) -> Result<()> {
         let mut out = stdout();
-        if self.format == Format::Md {
+        if self.format == Format::Md && !self.table.is_empty() {
             self.table.write_markdown(&mut out)?;
         }
         Ok(out.flush()?)
