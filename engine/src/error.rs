@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::device::DeviceFault;
-use crate::format::FormatFault;
+use crate::format::{FormatFault, ShownPath};
 use crate::generate::GenerateFault;
 use crate::model::ModelFault;
 use crate::quant::QuantFault;
@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a file operation.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", ShownPath(path))]
     Io {
         /// The file that was touched.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A model file is malformed or holds something unusable.
-    #[error("{}: {fault}", path.display())]
+    #[error("{}: {fault}", ShownPath(path))]
     Format {
         /// The file that was read.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum Error {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerFault),
     /// A model's settings or weights are unusable.
-    #[error("{}: {fault}", path.display())]
+    #[error("{}: {fault}", ShownPath(path))]
     Model {
         /// The model's file or folder.
         path: PathBuf,
@@ -94,5 +94,24 @@ impl Error {
     /// Ties a format fault to the file it was found in.
     pub fn format(path: impl AsRef<Path>, fault: FormatFault) -> Self {
         Self::Format { path: path.as_ref().to_path_buf(), fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_stay_on_one_line_whatever_the_path() {
+        let path = "a\nb";
+        let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let errors = [
+            Error::io(path, gone),
+            Error::model(path, ModelFault::MissingConfig),
+            Error::format(path, FormatFault::Empty),
+        ];
+        for message in errors.map(|error| error.to_string()) {
+            assert!(message.starts_with("a\\nb: ") && message.lines().count() == 1, "{message}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Bad usage that only shows after the flags are parsed: exit code 2.
@@ -57,11 +58,20 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             line = format!("{line}: {text}");
         }
     }
-    line.chars().flat_map(escape_control).collect()
+    in_line(&line)
+}
+
+/// A path as messages and tables show it: on one line.
+pub(crate) fn shown(path: &Path) -> String {
+    in_line(&path.to_string_lossy())
 }
 
 /// Names from files and arguments may hold anything, line breaks and terminal
 /// sequences included.
+pub(crate) fn in_line(text: &str) -> String {
+    text.chars().flat_map(escape_control).collect()
+}
+
 fn escape_control(c: char) -> impl Iterator<Item = char> {
     let escaped = c.is_control().then(|| c.escape_debug());
     let plain = (!c.is_control()).then_some(c);

@@ -15,6 +15,7 @@ use foretoken::model::{ModelFile, WeightPlan};
 use foretoken::tokenizer::Tokenizer;
 
 use crate::args::{ModelArgs, SessionArgs};
+use crate::failure::shown;
 use crate::models::{Located, locate};
 use crate::ui::Ui;
 
@@ -76,7 +77,7 @@ fn is(path: &Path, extension: &str) -> bool {
 }
 
 fn from_json(path: &Path) -> Result<Tokenizer> {
-    let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let bytes = std::fs::read(path).with_context(|| shown(path))?;
     named(path, Tokenizer::from_json(&bytes))
 }
 
@@ -84,7 +85,7 @@ fn from_json(path: &Path) -> Result<Tokenizer> {
 fn named<T>(path: &Path, result: foretoken::Result<T>) -> Result<T> {
     match result {
         Err(fault @ (Error::Tokenizer(_) | Error::Quant(_))) => {
-            Err(fault).with_context(|| path.display().to_string())
+            Err(fault).with_context(|| shown(path))
         }
         other => Ok(other?),
     }
@@ -139,18 +140,27 @@ pub(crate) fn check_prompt(
     context: usize,
     room: usize,
 ) -> Result<()> {
-    let vocab = file.config.vocab;
     if ids.is_empty() {
         return Err(GenerateFault::EmptyPrompt.into());
     }
-    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab) {
-        return Err(GenerateFault::TokenOutOfRange { id, vocab }.into());
-    }
+    check_ids(file, ids)?;
     if ids.len().saturating_add(room) > context {
-        let prompt = ids.len();
-        return Err(GenerateFault::ContextLengthExceeded { prompt, context }.into());
+        let (prompt, max) = (ids.len(), file.config.context_length);
+        return Err(GenerateFault::ContextLengthExceeded { prompt, context, room, max }.into());
     }
     Ok(())
+}
+
+/// Checks that the model has all these tokens.
+///
+/// # Errors
+/// `TokenOutOfRange`.
+pub(crate) fn check_ids(file: &ModelFile, ids: &[u32]) -> Result<(), GenerateFault> {
+    let vocab = file.config.vocab;
+    match ids.iter().find(|&&id| id as usize >= vocab) {
+        Some(&id) => Err(GenerateFault::TokenOutOfRange { id, vocab }),
+        None => Ok(()),
+    }
 }
 
 /// Rows whose logits fit in [`LOGIT_BYTES`], whole grid lines, at most a chunk.

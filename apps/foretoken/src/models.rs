@@ -10,6 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Result, bail};
 use foretoken::format::SharedBytes;
 
+use crate::failure::shown;
+
 /// The model used when none is named.
 pub(crate) const DEFAULT: &str = "nano-code-Q4_K_M.gguf";
 /// The draft model that belongs to it.
@@ -41,7 +43,7 @@ pub(crate) fn locate(asked: Option<&Path>) -> Result<Located> {
     let places = places(&Surroundings::of_process());
     let name = match asked {
         Some(path) if path.exists() => return Ok(Located::Path(path.to_owned())),
-        Some(path) if !is_name(path) => bail!("{}: no such file or folder", path.display()),
+        Some(path) if !is_name(path) => bail!("{}: no such file or folder", shown(path)),
         Some(name) => name,
         None => Path::new(DEFAULT),
     };
@@ -51,10 +53,10 @@ pub(crate) fn locate(asked: Option<&Path>) -> Result<Located> {
     if let Some(embedded) = embedded(name) {
         return Ok(embedded);
     }
-    let names: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+    let names: Vec<_> = places.iter().map(|p| shown(p)).collect();
     let looked = if names.is_empty() { "(nothing)".to_owned() } else { names.join(", ") };
     let hint = format!("give --model FILE or set {VARIABLE}");
-    bail!("{}: no such file, and no model of that name in {looked}; {hint}", name.display())
+    bail!("{}: no such file, and no model of that name in {looked}; {hint}", shown(name))
 }
 
 /// Whether it can be looked up: relative, without `.` or `..` in it.
@@ -106,7 +108,8 @@ impl Surroundings {
         // Links are followed: an installed link leads to the folder with the models.
         let executable = env::current_exe().ok().map(|exe| exe.canonicalize().unwrap_or(exe));
         let by_cargo = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-        let built_in = Some(PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+        // A binary that carries its models is made for other machines than this one.
+        let built_in = (!cfg!(feature = "embed-models")).then(|| env!("CARGO_MANIFEST_DIR").into());
         let starts = [by_cargo, env::current_dir().ok(), built_in];
         let starts = starts.into_iter().flatten().collect();
         Self { variable: env::var_os(VARIABLE), executable, starts }

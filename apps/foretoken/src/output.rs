@@ -3,11 +3,38 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Result;
+use foretoken::device::MemorySize;
 use serde::Serialize;
 
+use crate::failure::in_line;
+
 /// Buffered stdout. What is written must be flushed, so that a failure is seen.
-pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
-    BufWriter::new(io::stdout().lock())
+pub(crate) fn stdout() -> BufWriter<Stdout> {
+    BufWriter::new(Stdout::new())
+}
+
+/// Stdout, which its failures name.
+pub(crate) struct Stdout(StdoutLock<'static>);
+
+impl Stdout {
+    /// Stdout, for this thread alone.
+    pub(crate) fn new() -> Self {
+        Self(io::stdout().lock())
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("stdout: {error}"))
 }
 
 /// One JSON value on one line.
@@ -50,9 +77,15 @@ impl Table {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row; missing cells stay empty.
+    /// Adds a row; missing cells stay empty, and control characters are escaped: names of
+    /// files and of what is in them may hold any.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| in_line(&cell)).collect());
+    }
+
+    /// Whether it has no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     fn widths(&self) -> Vec<usize> {
@@ -136,20 +169,27 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
 
 /// Bytes in the unit that gives a short number.
 pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    if unit == 0 { format!("{bytes} {name}") } else { format!("{value:.1} {name}") }
+    MemorySize(bytes).to_string()
 }
 
-/// The text of a token's bytes, quoted and escaped so that it stays on its line.
+/// The text of a token's bytes, quoted and escaped so that it stays on its line. Bytes
+/// that are no text, as of a character that two tokens share, are shown as `\xe6`.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(bytes))
+    let mut out = String::from('"');
+    for chunk in bytes.utf8_chunks() {
+        let valid = format!("{:?}", chunk.valid());
+        out.push_str(valid.get(1..valid.len() - 1).unwrap_or_default());
+        out.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    out.push('"');
+    out
+}
+
+/// The text of bytes, and when it can not stand for them the bytes.
+pub(crate) fn text_of(bytes: &[u8]) -> (String, Option<Vec<u8>>) {
+    let text = String::from_utf8_lossy(bytes);
+    let lost = text.as_bytes() != bytes;
+    (text.into_owned(), lost.then(|| bytes.to_vec()))
 }
 
 #[cfg(test)]
@@ -157,11 +197,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_well() {
-        assert_eq!(size(0), "0 B");
-        assert_eq!(size(1023), "1023 B");
-        assert_eq!(size(1536), "1.5 KiB");
-        assert_eq!(size(u64::MAX), "16777216.0 TiB");
+    fn bytes_that_are_no_text_are_kept() {
+        assert_eq!(quoted("a\n\"é\\".as_bytes()), r#""a\n\"é\\""#);
+        assert_eq!(quoted(b"a\xe6\x97b\xff"), r#""a\xe6\x97b\xff""#);
+        assert_eq!(quoted(b""), r#""""#);
+        assert_eq!(text_of("é".as_bytes()), ("é".to_owned(), None));
+        assert_eq!(text_of(b"a\xe6"), ("a\u{fffd}".to_owned(), Some(vec![b'a', 0xe6])));
+        // The replacement character itself is text.
+        assert_eq!(text_of("\u{fffd}".as_bytes()).1, None);
+    }
+
+    #[test]
+    fn failures_of_stdout_name_it_and_keep_their_kind() {
+        let error = named(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert!(error.to_string().starts_with("stdout: "), "{error}");
     }
 
     #[test]
@@ -175,6 +225,15 @@ mod tests {
         assert_eq!(lines.split_whitespace().count(), 41);
         let long = "x".repeat(200);
         assert_eq!(wrapped(&format!("abc {long}"), 2), format!("abc\n  {long}"));
+    }
+
+    #[test]
+    fn cells_stay_on_their_line() {
+        let mut table = Table::new(&[("name", Align::Left)]);
+        table.row(["a\nb\u{1b}[31m".into()]);
+        let mut plain = Vec::new();
+        table.write(&mut plain).unwrap();
+        assert_eq!(String::from_utf8(plain).unwrap(), "name\na\\nb\\u{1b}[31m\n");
     }
 
     #[test]

@@ -9,10 +9,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use foretoken::generate::GenerateFault;
 
 use crate::args::PromptArgs;
-use crate::failure::usage;
+use crate::failure::{shown, usage};
 
 /// No prompt is longer; reading stops here should a file never end.
 const MAX_BYTES: u64 = 1 << 28;
+/// What most texts are.
+const PROMPT: &str = "the prompt";
 
 /// The text of a command: exactly the bytes given, checked to be UTF-8.
 ///
@@ -24,12 +26,12 @@ pub(crate) fn text(args: &PromptArgs) -> Result<String> {
         return from_argument(text);
     }
     if let Some(path) = &args.prompt_file {
-        return from_file(path);
+        return from_file(path, PROMPT);
     }
     if io::stdin().is_terminal() {
         return Err(usage("no prompt: give it as an argument, with --prompt-file, or on stdin"));
     }
-    from_file(Path::new("-"))
+    from_file(Path::new("-"), PROMPT)
 }
 
 /// As [`text`], and not empty.
@@ -41,7 +43,7 @@ pub(crate) fn non_empty_text(args: &PromptArgs) -> Result<String> {
     if text.is_empty() {
         let fault = GenerateFault::EmptyPrompt;
         return match &args.prompt_file {
-            Some(path) => Err(fault).with_context(|| shown(path)),
+            Some(path) => Err(fault).with_context(|| name(path)),
             None => Err(fault.into()),
         };
     }
@@ -49,28 +51,29 @@ pub(crate) fn non_empty_text(args: &PromptArgs) -> Result<String> {
 }
 
 fn from_argument(text: &OsStr) -> Result<String> {
-    utf8(text.as_encoded_bytes().to_vec())
+    utf8(text.as_encoded_bytes().to_vec(), PROMPT)
 }
 
-/// The text of a file; `-` and `/dev/stdin` mean stdin.
+/// The text of a file; `-` and `/dev/stdin` mean stdin. `what` it is goes into messages.
 ///
 /// # Errors
 /// A file that cannot be read, is too long, or is not UTF-8; its name is in the error.
-pub(crate) fn from_file(path: &Path) -> Result<String> {
+pub(crate) fn from_file(path: &Path, what: &str) -> Result<String> {
     let bytes = if is_stdin(path) {
         read(io::stdin().lock())
     } else {
         File::open(path).map_err(anyhow::Error::from).and_then(read)
     };
-    bytes.and_then(utf8).with_context(|| shown(path))
+    bytes.and_then(|bytes| utf8(bytes, what)).with_context(|| name(path))
 }
 
 fn is_stdin(path: &Path) -> bool {
     path == Path::new("-") || path == Path::new("/dev/stdin")
 }
 
-fn shown(path: &Path) -> String {
-    if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
+/// A text's file as messages name it.
+pub(crate) fn name(path: &Path) -> String {
+    if is_stdin(path) { "stdin".to_owned() } else { shown(path) }
 }
 
 fn read(from: impl Read) -> Result<Vec<u8>> {
@@ -82,10 +85,10 @@ fn read(from: impl Read) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn utf8(bytes: Vec<u8>) -> Result<String> {
+fn utf8(bytes: Vec<u8>, what: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        anyhow!("the prompt is not valid UTF-8 (byte {at})")
+        anyhow!("{what} is not valid UTF-8 (byte {at})")
     })
 }
 
@@ -98,10 +101,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         std::fs::write(&path, "a\r\n").unwrap();
-        assert_eq!(from_file(&path).unwrap(), "a\r\n");
+        assert_eq!(from_file(&path, PROMPT).unwrap(), "a\r\n");
         std::fs::write(&path, b"ab\xffc").unwrap();
-        let error = format!("{:#}", from_file(&path).unwrap_err());
-        assert!(error.ends_with("p: the prompt is not valid UTF-8 (byte 2)"), "{error}");
-        assert!(from_file(&dir.path().join("absent")).is_err());
+        for what in [PROMPT, "the text"] {
+            let error = format!("{:#}", from_file(&path, what).unwrap_err());
+            assert!(error.ends_with(&format!("p: {what} is not valid UTF-8 (byte 2)")), "{error}");
+        }
+        assert!(from_file(&dir.path().join("absent"), PROMPT).is_err());
     }
 }

@@ -1,11 +1,17 @@
 //! What goes to stderr: progress bars, notes, and the log.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::Cli;
+use crate::failure::in_line;
 
 /// How talkative to be.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +33,7 @@ impl Ui {
             _ => LevelFilter::TRACE,
         };
         let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-        log.with_ansi(false).without_time().with_target(false).init();
+        log.with_ansi(false).event_format(Lines).init();
         let bars = !quiet && !cli.command.is_json() && io::stderr().is_terminal();
         Self { quiet, verbose, bars }
     }
@@ -49,6 +55,36 @@ impl Ui {
     /// A progress bar; it stays hidden when stderr is no terminal or nobody looks.
     pub(crate) fn progress(&self, what: &'static str) -> Progress {
         Progress { what, bars: self.bars, bar: None }
+    }
+}
+
+/// The log in the form of other messages: `warning: ` and the text, on one line.
+struct Lines;
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut text = String::new();
+        context.field_format().format_fields(Writer::new(&mut text), event)?;
+        writeln!(out, "{}: {}", name(*event.metadata().level()), in_line(&text))
+    }
+}
+
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warning",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
     }
 }
 

@@ -165,7 +165,8 @@ fn bad_requests_are_refused_and_leave_the_session_usable() {
         GenerateFault::EmptyPrompt
     );
     let long = fault(run(&mut session, &GenerateRequest::greedy(vec![300; 64])));
-    assert_eq!(long, GenerateFault::ContextLengthExceeded { prompt: 64, context: 64 });
+    let (prompt, context, room, max) = (64, 64, 1, 32_768);
+    assert_eq!(long, GenerateFault::ContextLengthExceeded { prompt, context, room, max });
     let text = long.to_string();
     assert!(text.starts_with("context_length_exceeded") && text.matches("64").count() == 2);
     let id = fault(run(&mut session, &GenerateRequest::greedy(vec![300, 8192])));

@@ -21,6 +21,6 @@ mod weight;
 pub use buffer::{Buffer, BufferStorage};
 pub use fault::DeviceFault;
 pub use info::{DeviceInfo, DeviceSpec};
-pub use plan::{MemoryKind, MemoryPlan, PlanEntry};
+pub use plan::{MemoryKind, MemoryPlan, MemorySize, PlanEntry};
 pub use seam::{Device, Driver, Event, Graph, Kernel, Stream, next_device_id};
 pub use weight::{Activations, HostTensor, Weight, WeightRole, WeightSpec};

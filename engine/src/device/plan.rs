@@ -82,12 +82,31 @@ impl MemoryPlan {
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |b: u64| b as f64 / (1024.0 * 1024.0);
         writeln!(f, "memory on {}", self.device)?;
         for e in &self.entries {
-            writeln!(f, "  {:<9} {:>10.1} MiB  {}", e.kind.name(), mib(e.bytes), e.detail)?;
+            let size = MemorySize(e.bytes).to_string();
+            writeln!(f, "  {:<9} {size:>10}  {}", e.kind.name(), e.detail)?;
         }
-        write!(f, "  {:<9} {:>10.1} MiB", "total", mib(self.total()))
+        write!(f, "  {:<9} {:>10}", "total", MemorySize(self.total()).to_string())
+    }
+}
+
+/// Bytes, shown in the binary unit that gives a short number: `1.5 KiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySize(pub u64);
+
+impl fmt::Display for MemorySize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut shown = "B";
+        for unit in ["KiB", "MiB", "GiB", "TiB"] {
+            if value < 1024.0 {
+                break;
+            }
+            value /= 1024.0;
+            shown = unit;
+        }
+        if shown == "B" { write!(f, "{} B", self.0) } else { write!(f, "{value:.1} {shown}") }
     }
 }
 
@@ -105,5 +124,21 @@ mod tests {
         p.add(MemoryKind::KvCache, "huge", u64::MAX);
         assert_eq!(p.total(), u64::MAX);
         assert!(p.to_string().contains("kv_cache"));
+    }
+
+    #[test]
+    fn every_line_has_a_unit_that_shows_something() {
+        let mut p = MemoryPlan::new("cpu:0");
+        p.add(MemoryKind::Weights, "qwen3", 3 << 29);
+        p.add(MemoryKind::Outputs, "logits of 1 rows", 34_816);
+        let lines = "memory on cpu:0\n  weights      1.5 GiB  qwen3\n  \
+                     outputs     34.0 KiB  logits of 1 rows\n  total        1.5 GiB";
+        assert_eq!(p.to_string(), lines);
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        let sizes = [0, 1023, 1536, u64::MAX].map(|bytes| MemorySize(bytes).to_string());
+        assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "16777216.0 TiB"]);
     }
 }

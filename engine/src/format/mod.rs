@@ -21,3 +21,5 @@ pub use file::OpenOptions;
 pub use gguf::{Array, GgufBody, GgufFile, GgufWriter, Kind, Metadata, StrArray, Value, ValueType};
 pub use safetensors::SafetensorsModel;
 pub use source::{TensorInfo, TensorSource};
+
+pub(crate) use shown::ShownPath;

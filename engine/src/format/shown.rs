@@ -1,6 +1,7 @@
 //! Names out of files, made safe to print on one line.
 
-use std::fmt;
+use std::fmt::{self, Write};
+use std::path::Path;
 
 /// How much of a name an error message shows.
 const MOST_CHARS: usize = 96;
@@ -43,6 +44,23 @@ fn one_line(f: &mut fmt::Formatter<'_>, s: &str, most: usize) -> Result<bool, fm
     Ok(true)
 }
 
+/// A path on one line: control characters escaped, all else as it is and in full, so that
+/// it can be found.
+pub(crate) struct ShownPath<'a>(pub(crate) &'a Path);
+
+impl fmt::Display for ShownPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.to_string_lossy().chars() {
+            if c.is_control() {
+                write!(f, "{}", c.escape_debug())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The start of a file, for "this is not a model" messages: hexadecimal and text.
 pub(super) struct FirstBytes<'a>(pub(super) &'a [u8; 4]);
 
@@ -66,5 +84,13 @@ mod tests {
         let nested = Detail(&format!("{}: bad", Shown("it's\n"))).to_string();
         assert_eq!(nested, "'it's\\n': bad");
         assert!(Detail(&"x".repeat(1000)).to_string().len() < 250);
+    }
+
+    #[test]
+    fn paths_stay_whole_and_on_one_line() {
+        let long = format!("/{}/m.gguf", "x".repeat(1000));
+        assert_eq!(ShownPath(Path::new(&long)).to_string(), long);
+        let hostile = Path::new("it's \u{e9}\\\n\u{1b}[31m");
+        assert_eq!(ShownPath(hostile).to_string(), "it's \u{e9}\\\\n\\u{1b}[31m");
     }
 }

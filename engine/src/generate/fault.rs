@@ -9,14 +9,18 @@ pub enum GenerateFault {
     EmptyPrompt,
     /// Prompt and wanted tokens do not fit in the context.
     #[error(
-        "context_length_exceeded: the prompt has {prompt} tokens, the context holds {context} \
-         (one must stay free); shorten it or raise --context"
+        "context_length_exceeded: the prompt has {prompt} tokens, the context holds {context}{}; \
+         {}", of_room(*room), way_out(*context, *max)
     )]
     ContextLengthExceeded {
         /// Tokens of the prompt (and what the session already holds).
         prompt: usize,
         /// Tokens of the context.
         context: usize,
+        /// Tokens that must stay free for an answer.
+        room: usize,
+        /// Tokens of the longest context of the model.
+        max: usize,
     },
     /// A token id is not in the vocabulary.
     #[error("token id {id} is not in the vocabulary of {vocab}")]
@@ -86,4 +90,39 @@ pub enum GenerateFault {
     /// The request was cancelled during prefill.
     #[error("cancelled")]
     Cancelled,
+}
+
+fn of_room(room: usize) -> String {
+    match room {
+        0 => String::new(),
+        1 => " (one must stay free)".to_owned(),
+        more => format!(" ({more} must stay free)"),
+    }
+}
+
+fn way_out(context: usize, max: usize) -> &'static str {
+    if context < max {
+        "shorten it or raise --context"
+    } else {
+        "shorten it: that is the model's own limit"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_given_only_where_it_helps() {
+        let message = |prompt, room, max| {
+            GenerateFault::ContextLengthExceeded { prompt, context: 64, room, max }.to_string()
+        };
+        let start = "context_length_exceeded: the prompt has";
+        let free = "64 tokens, the context holds 64 (one must stay free)";
+        let raise = format!("{start} {free}; shorten it or raise --context");
+        assert_eq!(message(64, 1, 128), raise);
+        let limit = "64; shorten it: that is the model's own limit";
+        assert_eq!(message(70, 0, 64), format!("{start} 70 tokens, the context holds {limit}"));
+        assert!(message(70, 2, 64).contains("64 (2 must stay free)"));
+    }
 }

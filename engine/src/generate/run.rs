@@ -51,7 +51,8 @@ impl<'a> Run<'a> {
         }
         let context = session.options().context;
         if prompt >= context {
-            return Err(GenerateFault::ContextLengthExceeded { prompt, context }.into());
+            let (room, max) = (1, engine.config().context_length);
+            return Err(GenerateFault::ContextLengthExceeded { prompt, context, room, max }.into());
         }
         let room = context - prompt;
         let limit = request.max_tokens.map_or(room, |n| n.min(room));

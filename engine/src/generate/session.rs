@@ -202,7 +202,8 @@ impl Session {
         let total = self.committed.saturating_add(tokens.len());
         if total > self.options.context {
             let context = self.options.context;
-            return Err(GenerateFault::ContextLengthExceeded { prompt: total, context });
+            let (prompt, room, max) = (total, 0, self.engine.config().context_length);
+            return Err(GenerateFault::ContextLengthExceeded { prompt, context, room, max });
         }
         let vocab = self.engine.config().vocab;
         match tokens.iter().find(|&&id| id as usize >= vocab) {

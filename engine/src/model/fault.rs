@@ -19,6 +19,9 @@ pub enum ModelFault {
     /// The folder has no `config.json`.
     #[error("no config.json beside the weights")]
     MissingConfig,
+    /// A GGUF file with tokens and no tensor.
+    #[error("the file holds only a vocabulary and no weights; it serves `foretoken tokenize`")]
+    VocabularyOnly,
     /// A needed setting is absent.
     #[error("setting '{0}' is missing")]
     MissingSetting(String),

@@ -52,6 +52,9 @@ impl ModelFile {
     pub fn from_gguf(file: GgufFile) -> Result<Self> {
         let path = &file.path().to_path_buf();
         let fault = |fault| Error::model(path, fault);
+        if file.tensors().is_empty() && file.metadata().get("tokenizer.ggml.tokens").is_some() {
+            return Err(fault(ModelFault::VocabularyOnly));
+        }
         let key = "general.architecture";
         let name = file.metadata().str(key)?;
         let name = name.ok_or_else(|| fault(ModelFault::MissingSetting(key.to_owned())))?;

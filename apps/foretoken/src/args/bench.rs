@@ -7,7 +7,8 @@ use foretoken::cache::KvType;
 use foretoken::device::DeviceSpec;
 
 use super::DraftArgs;
-use super::common::{ActivationsArg, chunk, kv_type, positive, thread_count};
+use super::common::{ActivationsArg, chunk, kv_type, thread_count};
+use super::parse::{positive, whole};
 
 const AFTER_HELP: &str = "\
 Lists are separated by commas: -p 128,512. Each row is one test: ppN runs a
@@ -25,18 +26,23 @@ pub(crate) struct BenchArgs {
     pub(crate) model: Vec<PathBuf>,
     /// Prompt lengths; 0 for none
     #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_value = "512")]
+    #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) n_prompt: Vec<usize>,
     /// Numbers of tokens to generate; 0 for none
     #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_value = "128")]
+    #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) n_gen: Vec<usize>,
     /// Tokens already in the context when the test starts
     #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) n_depth: Vec<usize>,
     /// Repetitions of each test, after one that does not count
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) repetitions: usize,
     /// CPU threads [default: one for each core]
     #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = thread_count)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) threads: Vec<usize>,
     /// Device to run on: auto, or one that `foretoken devices` lists
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
@@ -50,6 +56,7 @@ pub(crate) struct BenchArgs {
     pub(crate) cache_type: KvType,
     /// Prompt tokens of one pass, a multiple of 64
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = chunk)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) chunk: usize,
     /// Read the model into memory instead of mapping its file
     #[arg(long)]

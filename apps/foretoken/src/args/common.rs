@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use foretoken::cache::KvType;
 use foretoken::device::{Activations, DeviceSpec};
 
+use super::parse::positive;
 use crate::drivers::DriverOptions;
 use crate::load::kv_type_names;
 
@@ -31,7 +32,7 @@ pub(crate) struct DeviceArgs {
     pub(crate) device: DeviceSpec,
     /// CPU threads [default: one for each core]
     #[arg(short, long, value_name = "N", value_parser = thread_count)]
-    #[arg(help_heading = "Model and device")]
+    #[arg(help_heading = "Model and device", allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
 }
 
@@ -47,11 +48,6 @@ pub(super) fn thread_count(s: &str) -> Result<usize, String> {
     let max = foretoken_cpu::CpuDriver::MAX_THREADS;
     let count = s.parse().ok().filter(|n| (1..=max).contains(n));
     count.ok_or_else(|| format!("use a number from 1 to {max}"))
-}
-
-/// Parses a positive count.
-pub(super) fn positive(s: &str) -> Result<usize, String> {
-    s.parse().ok().filter(|&n| n > 0).ok_or_else(|| "use a whole number above 0".to_owned())
 }
 
 /// Parses the tokens of a pass; the engine bounds them from above.
@@ -99,7 +95,7 @@ pub(crate) struct SessionArgs {
     /// Context in tokens, prompt and answer together [default: the model's own, at
     /// most 32768 unless the prompt needs more]
     #[arg(short, long, value_name = "N", value_parser = positive)]
-    #[arg(help_heading = "Precision and memory")]
+    #[arg(help_heading = "Precision and memory", allow_negative_numbers = true)]
     pub(crate) context: Option<usize>,
     /// Activations into quantised weights
     #[arg(long, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::Fast)]
@@ -111,7 +107,7 @@ pub(crate) struct SessionArgs {
     pub(crate) cache_type: KvType,
     /// Prompt tokens of one pass, a multiple of 64
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = chunk)]
-    #[arg(help_heading = "Precision and memory")]
+    #[arg(help_heading = "Precision and memory", allow_negative_numbers = true)]
     pub(crate) chunk: usize,
 }
 

@@ -4,6 +4,7 @@ use clap::Args;
 use foretoken::sample::SamplingParams;
 use foretoken::speculate::SpecMode;
 
+use super::parse::{token_id, whole};
 use super::speculation::mode;
 use super::{DeviceArgs, DraftArgs, IdList, LogitBias, ModelArgs, PromptArgs, SessionArgs};
 
@@ -22,7 +23,7 @@ pub(crate) struct GenerateArgs {
     pub(crate) prompt: PromptArgs,
     /// Prompt as token ids: 1,2,3
     #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "prompt", "prompt_file"])]
-    #[arg(conflicts_with_all = ["chat", "no_special"])]
+    #[arg(conflicts_with_all = ["chat", "no_special"], allow_hyphen_values = true)]
     pub(crate) ids: Option<IdList>,
     /// Put the prompt into the model's chat template as the user's message
     #[arg(long)]
@@ -35,12 +36,13 @@ pub(crate) struct GenerateArgs {
     pub(crate) no_special: bool,
     /// Most tokens to generate
     #[arg(short = 'n', long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) max_tokens: usize,
     /// Stop before this text; may be repeated
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) stop: Vec<String>,
     /// Stop before this token; may be repeated
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = token_id, allow_negative_numbers = true)]
     pub(crate) stop_token: Vec<u32>,
     /// Go on past the model's end tokens
     #[arg(long)]
@@ -50,6 +52,7 @@ pub(crate) struct GenerateArgs {
     pub(crate) json: bool,
     /// With --json: log-probabilities of each token and of the N best
     #[arg(long, value_name = "N", requires = "json")]
+    #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) logprobs: Option<usize>,
     /// Draft tokens and verify them together. The answer is the same in every mode;
     /// auto measures what pays and is never slower than off
@@ -77,6 +80,7 @@ pub(crate) struct SamplingArgs {
     temperature: f32,
     /// Keep this many of the most likely tokens; 0 keeps all
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = whole::<u32>, allow_negative_numbers = true)]
     top_k: u32,
     /// Keep the most likely tokens up to this probability; 1 keeps all
     #[arg(long, value_name = "P", default_value_t = 1.0, allow_hyphen_values = true)]
@@ -97,10 +101,11 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "N", default_value_t = 64, allow_hyphen_values = true)]
     penalty_last_n: i32,
     /// Add BIAS to the logit of a token; may be repeated
-    #[arg(long, value_name = "ID=BIAS")]
+    #[arg(long, value_name = "ID=BIAS", allow_hyphen_values = true)]
     logit_bias: Vec<LogitBias>,
     /// Same seed, same answer
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = whole::<u64>, allow_negative_numbers = true)]
     seed: u64,
 }
 

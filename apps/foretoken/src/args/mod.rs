@@ -23,6 +23,7 @@ A model is a file or folder, or a name that is looked up in the folders of
 FORETOKEN_MODELS (separated as in PATH), beside the executable, and in the
 workspace. Without --model it is nano-code-Q4_K_M.gguf, a small model of Python
 code that comes with Foretoken.
+
 Exit codes: 0 done, 1 failed (one line on stderr), 2 bad usage.";
 
 /// Local LLM inference: text from a model file, on the devices of this machine

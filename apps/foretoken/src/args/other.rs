@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 
-use super::common::positive;
+use super::parse::positive;
 use super::{DeviceArgs, IdList, ModelArgs, PromptArgs, SessionArgs};
 
 const CHUNK_HELP: &str = "Tokens of a chunk of the text; its second half is scored";
@@ -17,13 +17,14 @@ pub(crate) struct LogitsArgs {
     pub(crate) prompt: PromptArgs,
     /// Prompt as token ids: 1,2,3
     #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "prompt", "prompt_file"])]
-    #[arg(conflicts_with = "no_special")]
+    #[arg(conflicts_with = "no_special", allow_hyphen_values = true)]
     pub(crate) ids: Option<IdList>,
     /// Take text that spells special tokens as plain text
     #[arg(long)]
     pub(crate) no_special: bool,
     /// How many tokens to print at each position
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = positive)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) top: usize,
     /// Print one JSON object
     #[arg(long)]
@@ -46,7 +47,7 @@ pub(crate) struct TokenizeArgs {
     pub(crate) ids: bool,
     /// Go the other way: print the text of these ids
     #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "prompt", "prompt_file"])]
-    #[arg(conflicts_with_all = ["ids", "no_special"])]
+    #[arg(conflicts_with_all = ["ids", "no_special"], allow_hyphen_values = true)]
     pub(crate) decode: Option<IdList>,
     /// Take text that spells special tokens as plain text
     #[arg(long)]
@@ -79,7 +80,7 @@ pub(crate) struct InspectArgs {
 #[derive(Debug, Args)]
 #[command(mut_arg("context", |context| context.default_value("512").help(CHUNK_HELP)))]
 pub(crate) struct PerplexityArgs {
-    /// The text; - is stdin
+    /// The text, without one line break at its end; - is stdin
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Print one JSON object

@@ -1,6 +1,39 @@
-//! Values of flags that are more than a number.
+//! Values of flags, and what is said of values that can not be.
 
+use std::fmt::Display;
 use std::str::FromStr;
+
+/// A whole number type with its largest value.
+pub(super) trait Whole: FromStr + Display {
+    const MAX: Self;
+}
+
+impl Whole for u32 {
+    const MAX: Self = Self::MAX;
+}
+
+impl Whole for u64 {
+    const MAX: Self = Self::MAX;
+}
+
+impl Whole for usize {
+    const MAX: Self = Self::MAX;
+}
+
+/// Parses a count that may be 0.
+pub(super) fn whole<T: Whole>(s: &str) -> Result<T, String> {
+    s.parse().map_err(|_| format!("use a whole number from 0 to {}", T::MAX))
+}
+
+/// Parses a positive count.
+pub(super) fn positive(s: &str) -> Result<usize, String> {
+    s.parse().ok().filter(|&n| n > 0).ok_or_else(|| "use a whole number above 0".to_owned())
+}
+
+/// Parses the id of a token; whether the model has it is seen later.
+pub(super) fn token_id(s: &str) -> Result<u32, String> {
+    s.trim().parse().map_err(|_| format!("use a token id, a whole number from 0 to {}", u32::MAX))
+}
 
 /// Token ids, comma-separated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +83,18 @@ mod tests {
         for bad in ["1,,2", "1,", "-1", "1.5", "4294967296", "a"] {
             assert!(bad.parse::<IdList>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn counts_say_their_range() {
+        assert_eq!((whole("0"), whole("4294967295")), (Ok(0u32), Ok(u32::MAX)));
+        assert_eq!(whole("18446744073709551615"), Ok(u64::MAX));
+        for bad in ["-1", "4294967296", "x", ""] {
+            let said = whole::<u32>(bad).unwrap_err();
+            assert_eq!(said, "use a whole number from 0 to 4294967295");
+            assert!(token_id(bad).unwrap_err().contains("token id"), "{bad}");
+        }
+        assert!(positive("0").is_err() && positive("-1").is_err());
     }
 
     #[test]

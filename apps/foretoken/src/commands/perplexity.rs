@@ -2,7 +2,8 @@
 //!
 //! As llama.cpp's `llama-perplexity` does it: the text is cut into chunks of the context,
 //! each chunk is run on its own, and the predictions made at the positions of its second
-//! half are scored. A last chunk that is not full is left out.
+//! half are scored. A last chunk that is not full is left out, and so is one line break at
+//! the end of the text. Unlike it, a text of a single chunk is scored, too.
 
 use std::io::Write;
 
@@ -39,15 +40,18 @@ pub(super) fn run(args: &PerplexityArgs, ui: &Ui) -> Result<()> {
     if context < 4 {
         return Err(usage("--context must be at least 4"));
     }
-    let text = prompt::from_file(&args.file)?;
+    let text = prompt::from_file(&args.file, "the text")?;
+    // One line break at the end is no part of the text, as in llama-perplexity.
+    let text = text.strip_suffix('\n').unwrap_or(&text);
     let file = open_model(args.model.model.as_deref(), &args.model.open_options())?;
     let bos = file.tokenizer.bos_to_add();
     let mut ids: Vec<u32> = bos.into_iter().collect();
     // Special tokens in the text are text, as in llama-perplexity.
-    ids.extend(file.tokenizer.encode(&text, Special::Ignore));
+    ids.extend(file.tokenizer.encode(text, Special::Ignore));
     if ids.len() < context {
-        let (name, have) = (args.file.display(), ids.len());
-        bail!("{name}: {have} tokens, a chunk takes {context}; use a longer text or --context");
+        let (name, have) = (prompt::name(&args.file), ids.len());
+        let advice = "use a longer text or a smaller --context";
+        bail!("{name}: {have} tokens, a chunk takes {context}; {advice}");
     }
     let device = drivers::open(&args.device.device, args.device.driver_options())?;
     let demand = Demand { tokens: context, all_logits: true };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::args::TokenizeArgs;
 use crate::load::open_tokenizer;
-use crate::output::{Align, Table, print_json, quoted, stdout};
+use crate::output::{Align, Table, print_json, quoted, stdout, text_of};
 use crate::prompt;
 
 /// What `--json` prints.
@@ -17,6 +17,9 @@ struct Report<'a> {
     ids: &'a [u32],
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
+    /// What the text lost: only when it is no valid UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Vec<u8>>,
 }
 
 /// Runs the command.
@@ -28,7 +31,7 @@ pub(super) fn run(args: &TokenizeArgs) -> Result<()> {
     let tokenizer = open_tokenizer(&args.model)?;
     let ids = encode(&tokenizer, &text, args.no_special);
     if args.json {
-        return print_json(&Report { ids: &ids, text: None });
+        return print_json(&Report { ids: &ids, text: None, bytes: None });
     }
     let mut out = stdout();
     if args.ids {
@@ -49,8 +52,8 @@ fn decode(ids: &[u32], args: &TokenizeArgs) -> Result<()> {
     tokenizer.check_ids(ids)?;
     let bytes = tokenizer.decode(ids);
     if args.json {
-        let text = Some(String::from_utf8_lossy(&bytes).into_owned());
-        return print_json(&Report { ids, text });
+        let (text, bytes) = text_of(&bytes);
+        return print_json(&Report { ids, text: Some(text), bytes });
     }
     let mut out = stdout();
     out.write_all(&bytes)?;

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{arg, nano, run, run_with_stdin};
+use crate::support::{arg, nano, part_of_a_character, run, run_with_stdin};
 
 /// The reference for the shipped model: float32 arithmetic on its weights.
 fn golden() -> Value {
@@ -183,7 +183,19 @@ fn logprobs_come_with_every_token() {
         assert_eq!(entry["top"][0]["id"], entry["id"]);
         assert_eq!(entry["top"].as_array().unwrap().len(), 2);
         assert!(entry["logprob"].as_f64().unwrap() <= 0.0);
+        assert!(entry.get("bytes").is_none(), "text needs none: {entry}");
     }
+}
+
+#[test]
+fn logprobs_of_a_part_of_a_character_give_its_bytes() {
+    let part = part_of_a_character();
+    let bias = format!("{part}=1000");
+    let args = ["generate", "a", "-n", "1", "--json", "--logprobs", "1", "--logit-bias", &bias];
+    let entry = run(&args).json()["logprobs"][0].clone();
+    assert_eq!(entry["id"], part);
+    assert_eq!(entry["token"], "\u{fffd}");
+    assert_eq!(entry["bytes"], serde_json::json!(["日".as_bytes()[0]]));
 }
 
 #[test]
@@ -200,6 +212,17 @@ fn prompts_past_the_context_say_both_numbers() {
     // Past the longest context of the model, too, when none is asked for.
     let message = run_with_stdin(&["generate"], "x = 1\n".repeat(10_000).as_bytes()).failure();
     assert!(message.contains("context_length_exceeded") && message.contains("32768"), "{message}");
+    assert!(!message.contains("--context"), "no more is to be had: {message}");
+}
+
+#[test]
+fn a_free_token_is_asked_for_only_where_it_is_needed() {
+    let ids = ["--ids", "1,2,3,4", "--context"];
+    let message = run(&[&["generate"], &ids[..], &["4"]].concat()).failure();
+    assert!(message.contains("(one must stay free)") && message.contains("--context"), "{message}");
+    run(&[&["logits"], &ids[..], &["4"]].concat()).ok();
+    let message = run(&[&["logits"], &ids[..], &["3"]].concat()).failure();
+    assert!(message.contains("raise --context") && !message.contains("free"), "{message}");
 }
 
 #[test]
@@ -217,6 +240,8 @@ fn ids_outside_the_vocabulary_are_refused() {
         let message = run(&[command, "--ids", "1,8192"]).failure();
         assert!(message.contains("8192"), "{message}");
     }
+    let message = run(&["generate", "a", "--stop-token", "5", "--stop-token", "8192"]).failure();
+    assert_eq!(message, "--stop-token: token id 8192 is not in the vocabulary of 8192");
 }
 
 #[test]
@@ -237,6 +262,29 @@ fn perplexity_of_a_short_text_is_refused_and_of_a_longer_one_given() {
     // Text that repeats itself holds no surprises.
     let perplexity = report["perplexity"].as_f64().unwrap();
     assert!((1.0..2.0).contains(&perplexity), "{perplexity}");
+}
+
+#[test]
+fn perplexity_drops_one_line_break_at_the_end() {
+    let text = b"def f(x):\n    return x + 1";
+    let ids = crate::support::ids_of(text).as_array().unwrap().len();
+    let scored = |end: &[u8], context: usize| {
+        let context = context.to_string();
+        let args = ["perplexity", "-f", "-", "--json", "--context", &context];
+        run_with_stdin(&args, &[&text[..], end].concat())
+    };
+    // A single chunk, which the text alone fills; a token more is too much to ask.
+    let plain = scored(b"", ids).json();
+    assert_eq!(plain["chunks"], 1);
+    assert_eq!(plain, scored(b"\n", ids).json());
+    let message = scored(b"\n", ids + 1).failure();
+    let expected = format!(
+        "stdin: {ids} tokens, a chunk takes {}; use a longer text or a smaller --context",
+        ids + 1
+    );
+    assert_eq!(message, expected);
+    // Of two line breaks one stays.
+    assert_eq!(scored(b"\n\n", ids + 1).json()["chunks"], 1);
 }
 
 #[test]
@@ -268,4 +316,6 @@ fn models_are_found_by_name_and_variable() {
 fn verbose_runs_print_the_plan() {
     let ran = run(&["generate", "a", "-n", "1", "--verbose", "--context", "64"]);
     assert!(ran.stderr.contains("kv_cache") && ran.stderr.contains("total"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" KiB  logits of 1 rows\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\ninfo: model loaded"), "{}", ran.stderr);
 }

@@ -58,13 +58,21 @@ fn completions_know_commands_and_flags() {
 fn manual_pages_are_printed_or_written() {
     let page = run(&["man"]).ok();
     assert!(page.contains(".TH foretoken 1"), "{page}");
-    assert!(run(&["man", "generate"]).ok().contains("ignore\\-eos"));
+    let title =
+        |name: &str| format!("\n.TH {name} 1  \"foretoken {}\" \n", env!("CARGO_PKG_VERSION"));
+    assert!(page.contains(&title("foretoken")), "{page}");
+    let generate = run(&["man", "generate"]).ok();
+    assert!(generate.contains("ignore\\-eos"));
+    assert!(generate.contains(&title("foretoken-generate")), "{generate}");
+    let examples = "\n.SH EXAMPLES\n.nf\n  foretoken generate \"def fibonacci(n):\"\n";
+    assert!(generate.contains(examples), "{generate}");
     assert!(run(&["man", "no-such-command"]).bad_usage().contains("no-such-command"));
     let dir = tempfile::tempdir().unwrap();
     run(&["man", "--dir", dir.path().to_str().unwrap()]).ok();
     for command in COMMANDS {
         let page = dir.path().join(format!("foretoken-{command}.1"));
-        assert!(page.is_file(), "{}", page.display());
+        assert_eq!(std::fs::read_to_string(page).unwrap(), run(&["man", command]).ok());
     }
+    assert_eq!(std::fs::read_to_string(dir.path().join("foretoken.1")).unwrap(), page);
     run(&["man", "--dir", "/no/such/folder"]).failure();
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use foretoken::format::{GgufFile, GgufWriter, OpenOptions, Value};
+
 use crate::support::{arg, nano, run};
 
 /// Every command that opens a model fails with one line that names the file.
@@ -102,6 +104,41 @@ fn architectures_that_can_not_run_are_refused_but_can_be_inspected() {
 fn names_with_control_characters_stay_on_one_line() {
     let message = run(&["generate", "a", "--model", "a\nb\u{1b}[31m"]).failure();
     assert!(message.contains("a\\nb\\u{1b}[31m"), "{message}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a\nb.gguf");
+    fs::write(&path, b"no model").unwrap();
+    let message = run(&["generate", "a", "--model", arg(&path)]).failure();
+    assert!(message.contains("a\\nb.gguf: not a GGUF file"), "{message}");
+    fs::copy(nano("nano-scorer-Q8_0.gguf"), &path).unwrap();
+    let text = run(&["inspect", arg(&path)]).ok();
+    assert!(text.lines().next().unwrap().ends_with("a\\nb.gguf"), "{text}");
+    // In JSON it is the name itself.
+    assert_eq!(run(&["inspect", "--json", arg(&path)]).json()["file"], arg(&path));
+}
+
+#[test]
+fn a_vocabulary_alone_serves_tokenize_and_says_so() {
+    let whole = nano("nano-scorer-Q8_0.gguf");
+    let source = GgufFile::open(&whole, &OpenOptions::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vocabulary.gguf");
+    let mut writer = GgufWriter::new(&path);
+    for (key, value) in source.metadata().iter() {
+        // As converters write it.
+        let value = if key == "qwen3.block_count" { &Value::U32(0) } else { value };
+        writer.metadata(key, value.clone()).unwrap();
+    }
+    writer.begin(fs::File::create(&path).unwrap()).unwrap().finish().unwrap();
+    let says = "the file holds only a vocabulary";
+    for command in ["generate", "logits"] {
+        let message = run(&[command, "--prompt", "a", "--model", arg(&path)]).failure();
+        assert!(message.starts_with(&format!("{}: {says}", path.display())), "{message}");
+        assert!(message.contains("foretoken tokenize"), "{message}");
+    }
+    let report = run(&["inspect", "--json", arg(&path)]).json();
+    assert!(report["plan_problem"].as_str().unwrap().contains(says), "{report}");
+    let ids = |path| run(&["tokenize", "--json", "def f():", "--model", arg(path)]).json();
+    assert_eq!(ids(&path), ids(&whole));
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+#[cfg(unix)]
+use crate::support::command;
 use crate::support::{nano, run};
 
 fn has_fields(value: &Value, fields: &[&str]) {
@@ -92,6 +94,39 @@ fn bench_prints_one_object_a_row() {
         assert!(spread["max"].as_f64().unwrap() >= median, "{row}");
         assert!(median > 0.0 && row["n"] == 2);
     }
+}
+
+#[test]
+fn bench_checks_every_length_before_it_measures() {
+    let args = ["bench", "-p", "16,40000", "-n", "0", "-r", "1"];
+    for format in ["md", "csv", "json"] {
+        let message = run(&[&args[..], &["--output", format]].concat()).failure();
+        assert!(message.starts_with("pp40000: ") && message.contains("32768"), "{message}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn bench_prints_what_it_measured_before_a_failure() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let (first, dir) = (nano("nano-scorer-Q8_0.gguf"), tempfile::tempdir().unwrap());
+    let second = dir.path().join("second.gguf");
+    std::fs::copy(&first, &second).unwrap();
+    let models = ["bench", "-m", first.to_str().unwrap(), "-m", second.to_str().unwrap()];
+    let mut command = command(&[&models[..], &["-v", "-p", "512", "-n", "64", "-r", "3"]].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // When the plan is told, all models have been looked at and the first is being loaded.
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.starts_with("memory on ")));
+    std::fs::remove_file(&second).unwrap();
+    let last = said.last().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(last.starts_with("error: ") && last.contains("second.gguf"), "{last}");
+    assert_eq!(output.status.code(), Some(1));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(table.lines().count(), 4, "{table}");
+    assert!(table.contains("| pp512 |") && table.contains("| tg64  |"), "{table}");
 }
 
 #[test]

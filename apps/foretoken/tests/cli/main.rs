@@ -2,6 +2,8 @@
 
 #![allow(clippy::print_stdout)] // a skipped test says so
 
+#[cfg(feature = "embed-models")]
+mod embedded;
 mod engine;
 mod gpu;
 mod help;

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{arg, ids_of, run, run_with_stdin};
+use crate::support::{arg, ids_of, part_of_a_character, run, run_with_stdin};
 
 #[test]
 fn stdin_is_taken_to_its_end_and_exactly() {
@@ -44,6 +44,12 @@ fn tokenize_prints_ids_pieces_and_text() {
     let table = run(&["tokenize", "def f():\n"]).ok();
     assert!(table.contains("\"def\"") && table.contains("\\n"), "{table}");
     assert_eq!(run(&["tokenize", "--json", ""]).json()["ids"], json!([]));
+    let part = part_of_a_character().to_string();
+    let table = run(&["tokenize", "日"]).ok();
+    assert!(table.contains(&format!("\n{part}  \"\\xe6\"\n")), "{table}");
+    let lossy = run(&["tokenize", "--json", "--decode", &part]).json();
+    assert_eq!((&lossy["text"], &lossy["bytes"]), (&"\u{fffd}".into(), &json!([0xe6])));
+    assert!(report.get("bytes").is_none(), "{report}");
     let message = run(&["tokenize", "--decode", "99999999"]).failure();
     assert!(message.contains("99999999"), "{message}");
 }
@@ -85,7 +91,7 @@ fn bytes_that_are_not_utf8_are_placed() {
     let message = run(&["generate", "--prompt-file", arg(&path)]).failure();
     assert_eq!(message, format!("{}: the prompt is not valid UTF-8 (byte 3)", path.display()));
     let message = run(&["perplexity", "--file", arg(&path)]).failure();
-    assert!(message.contains("latin1") && message.contains("UTF-8"), "{message}");
+    assert_eq!(message, format!("{}: the text is not valid UTF-8 (byte 3)", path.display()));
 }
 
 #[cfg(unix)]
@@ -105,4 +111,9 @@ fn files_that_can_not_be_read_are_named() {
     assert!(message.starts_with("/no/such/file: "), "{message}");
     let dir = tempfile::tempdir().unwrap();
     run(&["generate", "--prompt-file", arg(dir.path())]).failure();
+    // Line breaks in names break no messages.
+    for args in [["generate", "--prompt-file"], ["perplexity", "--file"]] {
+        let message = run(&[&args[..], &["/no/such\nfile"]].concat()).failure();
+        assert!(message.starts_with("/no/such\\nfile: "), "{message}");
+    }
 }

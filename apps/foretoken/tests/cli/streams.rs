@@ -48,7 +48,7 @@ fn a_full_disk_is_a_failure() {
         let output = command(args).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
+        assert!(said.starts_with("error: stdout: ") && said.lines().count() == 1, "{said}");
     }
 }
 

@@ -95,6 +95,11 @@ pub(crate) fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// A token that is a byte of a character: the vocabulary has no token for the whole.
+pub(crate) fn part_of_a_character() -> u64 {
+    ids_of("日".as_bytes())[0].as_u64().unwrap()
+}
+
 /// The ids that `tokenize` gives for a text on stdin.
 pub(crate) fn ids_of(text: &[u8]) -> Value {
     run_with_stdin(&["tokenize", "--json"], text).json()["ids"].clone()

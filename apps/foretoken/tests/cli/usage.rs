@@ -59,6 +59,43 @@ fn values_that_can_not_be_are_refused() {
 }
 
 #[test]
+fn negative_numbers_are_told_the_range() {
+    let bad: &[(&[&str], &str)] = &[
+        (&["generate", "a", "--seed", "-1"], "from 0 to 18446744073709551615"),
+        (&["generate", "a", "-n", "-1"], "from 0 to 18446744073709551615"),
+        (&["generate", "a", "--stop-token", "-1"], "from 0 to 4294967295"),
+        (&["generate", "a", "--logit-bias", "-5=1"], "use ID=BIAS"),
+        (&["generate", "a", "--top-k", "-1"], "from 0 to 4294967295"),
+        (&["generate", "a", "--json", "--logprobs", "-1"], "from 0 to"),
+        (&["generate", "--ids", "-1,2"], "'-1' is not a token id"),
+        (&["generate", "a", "--context", "-1"], "above 0"),
+        (&["generate", "a", "--threads", "-1"], "from 1 to"),
+        (&["generate", "a", "--chunk", "-64"], "multiple of 64"),
+        (&["logits", "--ids", "1", "--top", "-1"], "above 0"),
+        (&["tokenize", "--decode", "-1"], "'-1' is not a token id"),
+        (&["bench", "-p", "-1"], "from 0 to"),
+        (&["bench", "-n", "-1"], "from 0 to"),
+        (&["bench", "-d", "-1"], "from 0 to"),
+        (&["bench", "-r", "-1"], "above 0"),
+        (&["bench", "-t", "-1"], "from 1 to"),
+    ];
+    for (args, range) in bad {
+        let said = run(args).bad_usage();
+        assert!(said.contains("invalid value") && said.contains(range), "{args:?}: {said}");
+    }
+    // A flag is no value.
+    let said = run(&["generate", "a", "-n", "--json"]).bad_usage();
+    assert!(said.contains("a value is required"), "{said}");
+}
+
+#[test]
+fn warnings_say_that_they_are() {
+    let ran = run(&["generate", "a", "-n", "1", "--top-k", "5"]);
+    assert!(ran.stderr.starts_with("warning: without --temperature"), "{}", ran.stderr);
+    ran.ok();
+}
+
+#[test]
 fn flags_that_contradict_each_other_are_refused() {
     let bad: &[&[&str]] = &[
         &["generate", "a", "--prompt", "b"],

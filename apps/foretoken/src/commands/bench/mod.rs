@@ -3,19 +3,23 @@
 //! Every repetition goes through a session as `generate` does: prefill in chunks, then
 //! one step a token with its choice read back. The median counts; the spread is shown.
 
+mod genres;
 mod measure;
 mod report;
+mod speculation;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use foretoken::format::OpenOptions;
 use foretoken::generate::{Engine, EngineOptions, LoadStage, SessionOptions};
+use foretoken::speculate::{SpecLimits, SpecMode};
 
 use self::measure::{Test, measure};
 use self::report::{Conditions, Results, Row};
 use crate::args::BenchArgs;
+use crate::drafts;
 use crate::drivers::{self, DriverOptions};
 use crate::failure::usage;
 use crate::load::open_model;
@@ -24,6 +28,7 @@ use crate::ui::Ui;
 /// Runs the command.
 pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
     let tests = tests(args);
+    let limits = args.draft.limits().map_err(usage)?;
     if tests.is_empty() {
         return Err(usage("nothing to measure: give -p or -n a length above 0"));
     }
@@ -35,21 +40,81 @@ pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
         [] => vec![None],
         threads => threads.iter().copied().map(Some).collect(),
     };
-    let mut results = Results::new(args.format());
+    let mut results = Results::new(args.format(), args.spec);
+    let measured = if args.spec {
+        speculate_all(&models, &threads, args, limits, ui, &mut results)
+    } else {
+        for &model in &models {
+            check(model, &tests, args)?;
+        }
+        measure_all(&models, &threads, &tests, args, ui, &mut results)
+    };
+    // What was measured before a failure took its time and is not to be lost.
+    let printed = results.finish();
+    measured.and(printed)
+}
+
+/// Refuses tests that a model has no room for before any of them takes its time.
+fn check(model: Option<&Path>, tests: &[Test], args: &BenchArgs) -> Result<()> {
+    let config = open_model(model, &OpenOptions { mmap: !args.no_mmap })?.config;
+    for &test in tests {
+        options(test, args).validate(&config).with_context(|| test.name())?;
+    }
+    Ok(())
+}
+
+fn measure_all(
+    models: &[Option<&Path>],
+    threads: &[Option<usize>],
+    tests: &[Test],
+    args: &BenchArgs,
+    ui: &Ui,
+    results: &mut Results,
+) -> Result<()> {
     let mut bar = ui.progress("measuring");
     let total = models.len() * threads.len() * tests.len();
     let mut done = 0;
-    for model in models {
-        for &threads in &threads {
+    for &model in models {
+        for &threads in threads {
             let engine = load(model, threads, args, ui)?;
-            for &test in &tests {
-                results.add(row(&engine, model, test, args)?)?;
+            for &test in tests {
+                results.add(row(&engine, model, test, args).with_context(|| test.name())?)?;
                 done += 1;
                 bar.set(done, total);
             }
         }
     }
-    results.finish()
+    Ok(())
+}
+
+fn speculate_all(
+    models: &[Option<&Path>],
+    threads: &[Option<usize>],
+    args: &BenchArgs,
+    limits: SpecLimits,
+    ui: &Ui,
+    results: &mut Results,
+) -> Result<()> {
+    for &model in models {
+        for &threads in threads {
+            let engine = load(model, threads, args, ui)?;
+            let source = args.draft.source(SpecMode::Auto, model);
+            let open = OpenOptions { mmap: !args.no_mmap };
+            let drafts = drafts::load(&source, &engine, &open, args.activations.into(), ui)?;
+            let info = engine.device_info();
+            let row = |test, options, rates: &[f64], speculated| {
+                let conditions = Conditions::new(&info, options, 0, args.activations.name());
+                let row = Row::new(test, model_name(&engine, model), &info, rates, conditions);
+                Ok(row.speculated(speculated))
+            };
+            let add = |row| results.add(row);
+            let cost = speculation::measure(&engine, &drafts, args, limits, row, add)?;
+            if let Some(cost) = cost {
+                results.cost(&cost)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Every combination of depth and length, prompts first.
@@ -81,10 +146,15 @@ fn load(
     })?)
 }
 
-fn row(engine: &Arc<Engine>, model: Option<&Path>, test: Test, args: &BenchArgs) -> Result<Row> {
+fn options(test: Test, args: &BenchArgs) -> SessionOptions {
     let mut options = SessionOptions::new(test.context());
     options.kv_type = args.cache_type;
     options.chunk = args.chunk;
+    options
+}
+
+fn row(engine: &Arc<Engine>, model: Option<&Path>, test: Test, args: &BenchArgs) -> Result<Row> {
+    let options = options(test, args);
     let mut session = engine.session(options)?;
     let rates = measure(&mut session, test, args.repetitions)?;
     let info = engine.device_info();

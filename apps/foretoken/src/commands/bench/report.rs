@@ -5,10 +5,11 @@ use std::io::Write;
 use anyhow::Result;
 use foretoken::device::DeviceInfo;
 use foretoken::generate::SessionOptions;
+use foretoken::speculate::{CostPoints, VerifyPoint};
 use serde::Serialize;
 
 use crate::args::Format;
-use crate::output::{Align, Table, stdout, write_json};
+use crate::output::{Align, Table, stdout, wrapped, write_json};
 
 /// One test's result. Rates are tokens per second.
 #[derive(Debug, Serialize)]
@@ -150,6 +151,7 @@ fn stddev(values: &[f64]) -> f64 {
 pub(super) struct Results {
     format: Format,
     table: Table,
+    notes: Vec<String>,
     header_due: bool,
 }
 
@@ -168,7 +170,7 @@ impl Results {
             false => columns.push(("min..max", Align::Right)),
         }
         let table = Table::new(&columns);
-        Self { format, table, header_due: true }
+        Self { format, table, notes: Vec::new(), header_due: true }
     }
 
     /// Takes a row.
@@ -189,7 +191,9 @@ impl Results {
                 let rate = format!("{:.1} ± {:.1}", row.median, row.spread.stddev);
                 let range = format!("{:.1}..{:.1}", row.spread.min, row.spread.max);
                 let threads = row.conditions.threads.to_string();
-                let first = [row.model, row.device, threads, row.test, rate];
+                // A bar would begin another column.
+                let model = row.model.replace('|', "\\|");
+                let first = [model, row.device, threads, row.test, rate];
                 let rest = match row.speculated {
                     None => vec![range],
                     Some(s) => {
@@ -204,14 +208,41 @@ impl Results {
         Ok(out.flush()?)
     }
 
+    /// Notes the times of steps that decisions were made by: after the Markdown table, or
+    /// as a JSON object of its own.
+    ///
+    /// # Errors
+    /// When stdout can not be written.
+    pub(super) fn cost(&mut self, cost: &CostPoints) -> Result<()> {
+        if self.format == Format::Json {
+            return write_json(&mut stdout(), &serde_json::json!({ "step_times": cost }));
+        }
+        let mut verify: Vec<_> = cost.verify.iter().collect();
+        verify.sort_by_key(|point| point.rows);
+        let base = cost.plain_s;
+        let point = |p: &&VerifyPoint| format!("{}: {:.2}", p.rows, p.seconds / base);
+        let curve: Vec<_> = verify.iter().map(point).collect();
+        self.notes.push(format!(
+            "plain step {:.3} ms, draft {:.2}x, commit {:.2}x, verification of M rows: {}",
+            base * 1e3,
+            cost.draft_s / base,
+            cost.commit_s / base,
+            curve.join(", "),
+        ));
+        Ok(())
+    }
+
     /// Writes what is still to be written.
     ///
     /// # Errors
     /// When stdout can not be written.
     pub(super) fn finish(self) -> Result<()> {
         let mut out = stdout();
-        if self.format == Format::Md {
+        if self.format == Format::Md && !self.table.is_empty() {
             self.table.write_markdown(&mut out)?;
+            for note in &self.notes {
+                writeln!(out, "\n{}", wrapped(note, 0))?;
+            }
         }
         Ok(out.flush()?)
     }

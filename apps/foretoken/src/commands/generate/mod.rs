@@ -5,7 +5,7 @@ mod stream;
 
 use std::io::{self, IsTerminal};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use foretoken::generate::{
     Cancel, GenerateRequest, Generation, Speculate, StopMatcher, StreamEvent,
 };
@@ -16,7 +16,7 @@ use self::stream::TextStream;
 use super::tokenize::encode;
 use crate::args::GenerateArgs;
 use crate::failure::usage;
-use crate::load::{self, Demand, check_prompt, open_model, session_options};
+use crate::load::{self, Demand, check_ids, check_prompt, open_model, session_options};
 use crate::output::print_json;
 use crate::ui::Ui;
 use crate::{chat, drafts, drivers, interrupt, prompt};
@@ -30,6 +30,7 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
         None => prompt::non_empty_text(&args.prompt)?,
     };
     let file = open_model(args.model.model.as_deref(), &args.model.open_options())?;
+    check_ids(&file, &args.stop_token).context("--stop-token")?;
     let request = GenerateRequest {
         prompt: prompt_ids(args, &file, &text)?,
         max_tokens: Some(args.max_tokens),

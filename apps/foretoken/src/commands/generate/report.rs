@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::GenerateArgs;
 use crate::commands::plan::PlanReport;
 use crate::commands::speculation::SpeculationReport;
+use crate::output::text_of;
 
 /// The whole object.
 #[derive(Debug, Serialize)]
@@ -66,6 +67,8 @@ struct Pflash {
 struct Logprobs {
     id: u32,
     token: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Vec<u8>>,
     logprob: f64,
     top: Vec<Entry>,
 }
@@ -75,6 +78,9 @@ struct Logprobs {
 struct Entry {
     id: u32,
     token: String,
+    /// What the text lost: only of tokens that are no valid UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Vec<u8>>,
     logprob: f64,
 }
 
@@ -130,16 +136,11 @@ impl Stats {
 
 impl Logprobs {
     fn new(logprobs: &TopLogprobs, tokenizer: &Tokenizer) -> Self {
-        let entry = |t: &TokenLogprob| Entry {
-            id: t.id,
-            token: text_of(tokenizer, t.id),
-            logprob: t.logprob,
+        let entry = |t: &TokenLogprob| {
+            let (token, bytes) = text_of(tokenizer.token_bytes(t.id).unwrap_or_default());
+            Entry { id: t.id, token, bytes, logprob: t.logprob }
         };
-        let Entry { id, token, logprob } = entry(&logprobs.chosen);
-        Self { id, token, logprob, top: logprobs.top.iter().map(entry).collect() }
+        let Entry { id, token, bytes, logprob } = entry(&logprobs.chosen);
+        Self { id, token, bytes, logprob, top: logprobs.top.iter().map(entry).collect() }
     }
-}
-
-fn text_of(tokenizer: &Tokenizer, id: u32) -> String {
-    String::from_utf8_lossy(tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
 }

@@ -1,12 +1,14 @@
 //! Text on its way to stdout while it is generated.
 
-use std::io::{self, StdoutLock, Write};
+use std::io::{self, Write};
 
 use foretoken::generate::Cancel;
 
+use crate::output::Stdout;
+
 /// Writes text piece by piece. When the reader goes away the request is cancelled.
 pub(super) struct TextStream {
-    out: Option<StdoutLock<'static>>,
+    out: Option<Stdout>,
     cancel: Cancel,
     failure: Option<io::Error>,
     /// The text so far ends in a line break, or there is none.
@@ -16,7 +18,7 @@ pub(super) struct TextStream {
 impl TextStream {
     /// A stream to stdout, or to nowhere when `open` is false.
     pub(super) fn new(open: bool, cancel: Cancel) -> Self {
-        let out = open.then(|| io::stdout().lock());
+        let out = open.then(Stdout::new);
         Self { out, cancel, failure: None, at_line_start: true }
     }
 

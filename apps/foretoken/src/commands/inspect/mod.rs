@@ -20,7 +20,7 @@ use self::source::Source;
 use super::plan::PlanReport;
 use crate::args::InspectArgs;
 use crate::drivers;
-use crate::failure::one_line;
+use crate::failure::{in_line, one_line};
 use crate::load::{Demand, session_options};
 use crate::output::{Align, Table, print_json, size, stdout, wrapped};
 
@@ -133,7 +133,7 @@ fn planned(args: &InspectArgs, source: &Source, device: &dyn Device) -> Result<M
 
 fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {
     let mut out = stdout();
-    writeln!(out, "{}", report.file)?;
+    writeln!(out, "{}", in_line(&report.file))?;
     let architecture = report.architecture.unwrap_or("unknown");
     writeln!(out, "{}, architecture {architecture}\n", report.format)?;
     report.metadata.write(&mut out)?;
