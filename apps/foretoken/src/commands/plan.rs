@@ -12,6 +12,8 @@ pub(super) struct PlanReport {
     state: u64,
     scratch: u64,
     outputs: u64,
+    draft: u64,
+    verify: u64,
     total: u64,
     entries: Vec<EntryReport>,
 }
@@ -38,6 +40,8 @@ impl From<&MemoryPlan> for PlanReport {
             state: plan.of(MemoryKind::State),
             scratch: plan.of(MemoryKind::Scratch),
             outputs: plan.of(MemoryKind::Outputs),
+            draft: plan.of(MemoryKind::Draft),
+            verify: plan.of(MemoryKind::Verify),
             total: plan.total(),
             entries: entries.collect(),
         }

@@ -92,7 +92,7 @@ fn sampled_trees_follow_the_target_distribution() {
             ..GenerateRequest::greedy(prompt.clone())
         };
         request.speculation.mode = SpecMode::Tree;
-        request.speculation.limits = SpecLimits { draft_len: 1, tree_budget: 8 };
+        request.speculation.limits = SpecLimits::new(1, 8).unwrap();
         let cancel = Cancel::default();
         let out = rig.engine.generate(&mut session, &request, &cancel, &mut |_| {}).unwrap();
         gained += LENGTH - 1 - out.stats.steps.min(LENGTH - 1);

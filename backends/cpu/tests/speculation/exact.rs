@@ -88,7 +88,7 @@ impl Sessions {
         Self {
             plain: all(&|c| rig.plain(c)),
             scripted: all(&|c| rig.speculative(c, Scripted::new(&script))),
-            lookup: all(&|c| rig.speculative(c, Box::new(PromptLookup::default()))),
+            lookup: all(&|c| rig.speculative(c, Box::new(PromptLookup::new(15).unwrap()))),
             dflash: all(&|c| rig.speculative(c, rig.dflash())),
             script,
         }
@@ -116,7 +116,7 @@ impl Sessions {
             plain = run(rig, &mut self.plain[size], &request);
         }
         let (draft_len, tree_budget) = (1 + r.below(15), 1 + r.below(63));
-        request.speculation.limits = SpecLimits { draft_len, tree_budget };
+        request.speculation.limits = SpecLimits::new(draft_len, tree_budget).unwrap();
         request.speculation.mode =
             r.pick(&[SpecMode::Chain, SpecMode::Tree, SpecMode::Tree, SpecMode::Auto]);
         let answer = [&request.prompt[..], &plain.ids].concat();
@@ -178,12 +178,12 @@ fn every_length_and_budget() {
     let mut session = rig.speculative(256, rig.dflash());
     for draft_len in 1..=15 {
         request.speculation.mode = SpecMode::Chain;
-        request.speculation.limits = SpecLimits { draft_len, tree_budget: 1 };
+        request.speculation.limits = SpecLimits::new(draft_len, 1).unwrap();
         assert_same(&plain, &run(rig, &mut session, &request), &format!("chain {draft_len}"));
     }
     for tree_budget in 1..=63 {
         request.speculation.mode = SpecMode::Tree;
-        request.speculation.limits = SpecLimits { draft_len: 1, tree_budget };
+        request.speculation.limits = SpecLimits::new(1, tree_budget).unwrap();
         assert_same(&plain, &run(rig, &mut session, &request), &format!("tree {tree_budget}"));
     }
 }
