@@ -5,9 +5,14 @@
 //! writing ranges of its own, and no choice made from the row count, the thread
 //! count or the instruction set changes the order of any sum.
 
+mod ancestry;
 mod attention;
 mod bind;
+mod conv_commit;
+mod delta_commit;
+mod delta_rule;
 mod delta_slab;
+mod delta_walk;
 mod embed;
 mod gated_delta;
 mod gated_norm;
@@ -48,6 +53,8 @@ pub(crate) fn prepare(core: &Core, op: &Op) -> Result<Arc<dyn CpuKernel>> {
         Op::GatedNorm(op) => Arc::new(gated_norm::Kernel::new(&bind, op)?),
         Op::SwiGlu(op) => Arc::new(swiglu::Kernel::new(&bind, op)?),
         Op::TopK(op) => Arc::new(top_k::Kernel::new(&bind, op)?),
+        Op::ConvCommit(op) => Arc::new(conv_commit::Kernel::new(&bind, op)?),
+        Op::DeltaCommit(op) => Arc::new(delta_commit::Kernel::new(&bind, op)?),
         // An operation newer than this driver.
         _ => return Err(bind.unsupported(DType::F32).into()),
     })
