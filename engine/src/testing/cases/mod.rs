@@ -2,6 +2,7 @@
 
 pub(super) mod attention;
 pub(super) mod delta;
+mod delta_tree;
 pub(super) mod linear;
 mod norms;
 mod pointwise;
@@ -24,6 +25,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     rope::all(run);
     attention::all(run);
     delta::all(run);
+    delta_tree::all(run);
     linear::all(run);
     top_k::all(run);
 }
