@@ -193,7 +193,7 @@ pub struct KvCommit {
 pub struct ConvCommit {
     /// The accepted path.
     pub path: Path,
-    /// The operation that verified the rows: its `x` and `state` are used.
+    /// The operation that verified the rows: its control block, `x` and `state` are used.
     pub conv: ShortConv,
 }
 

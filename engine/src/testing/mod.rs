@@ -5,7 +5,8 @@
 //! this purpose alone. `rig` owns the device side: inputs come from a seeded
 //! generator, every byte that is not an input is NaN beforehand, rows past the live
 //! ones and guard zones around each tensor must stay untouched. `invariance` checks
-//! that a row's bits do not depend on its company, and that the check can fail.
+//! that a row's bits do not depend on its company, `lineage` that a tree row's are
+//! those of single steps along its path, and both that the check can fail.
 //! `cases` holds one file for each family of operations.
 //!
 //! ```no_run
@@ -27,10 +28,12 @@ mod cases;
 mod compare;
 mod fault;
 mod invariance;
+mod lineage;
 mod reference;
 mod report;
 mod rig;
 mod rng;
+mod trees;
 
 pub use fault::CaseFault;
 pub use report::{OpTable, Report};
@@ -43,5 +46,6 @@ pub fn run_op_table(device: &dyn Device, table: &OpTable) -> Report {
     let mut runner = report::Runner::new(device, table);
     cases::all(&mut runner);
     invariance::all(&mut runner);
+    lineage::all(&mut runner);
     runner.finish()
 }

@@ -5,9 +5,14 @@
 //! writing ranges of its own, and no choice made from the row count, the thread
 //! count or the instruction set changes the order of any sum.
 
+mod ancestry;
 mod attention;
 mod bind;
+mod conv_commit;
+mod delta_commit;
+mod delta_rule;
 mod delta_slab;
+mod delta_walk;
 mod embed;
 mod feature;
 mod gated_delta;
@@ -63,6 +68,8 @@ pub(crate) fn prepare(core: &Core, op: &Op) -> Result<Arc<dyn CpuKernel>> {
         Op::FeatureCommit(op) => Arc::new(feature::Commit::new(&bind, op)?),
         Op::FeatureLoad(op) => Arc::new(feature::Load::new(&bind, op)?),
         Op::KvCommit(op) => Arc::new(kv_commit::Kernel::new(&bind, op)?),
+        Op::ConvCommit(op) => Arc::new(conv_commit::Kernel::new(&bind, op)?),
+        Op::DeltaCommit(op) => Arc::new(delta_commit::Kernel::new(&bind, op)?),
         // An operation newer than this driver.
         _ => return Err(bind.unsupported(DType::F32).into()),
     })

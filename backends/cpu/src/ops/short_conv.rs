@@ -1,9 +1,10 @@
-//! Short causal convolution.
+//! Short causal convolution, over rows in order or over a tree.
 
 use foretoken::device::DeviceFault;
 use foretoken::kernel::{KernelKey, ShortConv};
 use foretoken::tensor::DType;
 
+use super::ancestry::{Ancestry, Tree};
 use super::{Bind, Controls};
 use crate::math::{LANES, Simd, per_isa, silu1};
 use crate::memory::{Span, View};
@@ -18,6 +19,7 @@ pub(super) struct Kernel {
     x: View<f32>,
     weight: View<f32>,
     state: View<f32>,
+    tree: Option<Tree>,
     out: View<f32>,
     rows: usize,
     channels: usize,
@@ -35,17 +37,21 @@ impl Kernel {
         bind.ensure(same, "x, weight, state and out differ in channels")?;
         bind.ensure(past + 1 == width, "state must be [width - 1, C]")?;
         bind.ensure((2..=MAX_WIDTH).contains(&width), "a filter must have 2 to 8 taps")?;
-        if op.tree.is_some() {
-            return Err(bind.unsupported(DType::F32));
-        }
         bind.apart(&[&op.out, &op.state], &[&op.x, &op.weight, &op.control.0])?;
+        let rows = xs.min(outs);
+        let mut tree = None;
+        if let Some(operand) = &op.tree {
+            bind.apart(&[&op.out], &[&operand.parents, &operand.depths, &operand.masks])?;
+            tree = Some(Tree::new(bind, operand, rows)?);
+        }
         Ok(Self {
             control: bind.control(&op.control)?,
             x: bind.view(&op.x)?,
             weight: bind.view(&op.weight)?,
             state: bind.view(&op.state)?,
+            tree,
             out: bind.view(&op.out)?,
-            rows: xs.min(outs),
+            rows,
             channels,
             width,
             isa: bind.isa(),
@@ -56,6 +62,7 @@ impl Kernel {
 impl CpuKernel for Kernel {
     fn run(&self, worker: &Worker<'_>) {
         let rows = self.control.rows(worker, self.rows);
+        let tree = self.tree.as_ref().map(|tree| tree.read(worker, rows));
         let mine = worker.share(self.channels, LANES);
         for first in mine.clone().step_by(LANES) {
             let lanes = first..mine.end.min(first + LANES);
@@ -70,7 +77,7 @@ impl CpuKernel for Kernel {
             let taps = lanes.start * self.width..lanes.end * self.width;
             // SAFETY: inputs of an operation are not written while it runs.
             let weight = unsafe { self.weight.read(taps) };
-            filter(self.isa, &column, weight, rows);
+            filter(self.isa, &column, weight, rows, tree.as_ref());
         }
         for row in 0..rows {
             let range = row * self.channels + mine.start..row * self.channels + mine.end;
@@ -119,15 +126,15 @@ impl Column {
 }
 
 per_isa! {
-    fn filter[s](column: &Column, weight: &[f32], rows: usize) {
+    fn filter[s](column: &Column, weight: &[f32], rows: usize, tree: Option<&Ancestry>) {
         match weight.len() / column.lanes {
-            2 => filter_of::<_, 2>(s, column, weight, rows),
-            3 => filter_of::<_, 3>(s, column, weight, rows),
-            4 => filter_of::<_, 4>(s, column, weight, rows),
-            5 => filter_of::<_, 5>(s, column, weight, rows),
-            6 => filter_of::<_, 6>(s, column, weight, rows),
-            7 => filter_of::<_, 7>(s, column, weight, rows),
-            _ => filter_of::<_, 8>(s, column, weight, rows),
+            2 => filter_of::<_, 2>(s, column, weight, rows, tree),
+            3 => filter_of::<_, 3>(s, column, weight, rows, tree),
+            4 => filter_of::<_, 4>(s, column, weight, rows, tree),
+            5 => filter_of::<_, 5>(s, column, weight, rows, tree),
+            6 => filter_of::<_, 6>(s, column, weight, rows, tree),
+            7 => filter_of::<_, 7>(s, column, weight, rows, tree),
+            _ => filter_of::<_, 8>(s, column, weight, rows, tree),
         }
     }
 }
@@ -142,7 +149,13 @@ per_isa! {
 
 /// A filter of `W` taps over all rows of a column.
 #[inline(always)]
-fn filter_of<S: Simd, const W: usize>(s: S, column: &Column, weight: &[f32], rows: usize) {
+fn filter_of<S: Simd, const W: usize>(
+    s: S,
+    column: &Column,
+    weight: &[f32],
+    rows: usize,
+    tree: Option<&Ancestry>,
+) {
     let mut taps = [[0.0; LANES]; W];
     for (lane, filter) in weight.as_chunks::<W>().0.iter().enumerate().take(LANES) {
         for j in 0..W {
@@ -159,6 +172,19 @@ fn filter_of<S: Simd, const W: usize>(s: S, column: &Column, weight: &[f32], row
         *past = column.load(s, column.state, row);
     }
     for row in 0..rows {
+        // After its parent a row finds its inputs in place.
+        if let Some(tree) = tree.filter(|tree| row > 0 && !tree.follows(row)) {
+            let (mut node, mut kept) = (tree.parent(row), W - 1);
+            for place in (0..W - 1).rev() {
+                if let Some(at) = node {
+                    past[place] = column.load(s, column.x, at);
+                    node = tree.parent(at);
+                } else {
+                    kept -= 1;
+                    past[place] = column.load(s, column.state, kept);
+                }
+            }
+        }
         past[W - 1] = column.load(s, column.x, row);
         let mut sum = s.mul(tap[0], past[0]);
         for j in 1..W {
@@ -169,7 +195,9 @@ fn filter_of<S: Simd, const W: usize>(s: S, column: &Column, weight: &[f32], row
             past[j - 1] = past[j];
         }
     }
-    for (row, past) in past.iter().take(W - 1).enumerate() {
-        column.store(s, column.state, row, *past);
+    if tree.is_none() {
+        for (row, past) in past.iter().take(W - 1).enumerate() {
+            column.store(s, column.state, row, *past);
+        }
     }
 }

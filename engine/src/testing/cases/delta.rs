@@ -1,5 +1,7 @@
 //! Short convolution and gated delta rule.
 
+use std::ops::Range;
+
 use super::{ROWS, SPARE, WIDTHS};
 use crate::kernel::{GatedDelta, HeadMap, Regime, ShortConv};
 use crate::testing::fault::CaseFault;
@@ -8,6 +10,9 @@ use crate::testing::report::Runner;
 use crate::testing::rig::Rig;
 
 pub(in crate::testing) const EPS: f32 = 1e-6;
+/// Key heads, value heads, dk, dv.
+pub(super) const SHAPES: [Shape; 5] =
+    [(2, 4, 128, 128), (2, 2, 64, 64), (1, 3, 32, 33), (3, 6, 17, 5), (1, 1, 16, 1)];
 
 pub(super) fn all(run: &mut Runner<'_>) {
     for (i, &rows) in ROWS.iter().enumerate() {
@@ -15,10 +20,8 @@ pub(super) fn all(run: &mut Runner<'_>) {
         let name = format!("short_conv/m={rows}/c={channels}/width={width}");
         run.case(name, |rig| conv(rig, rows, channels, width));
     }
-    // Key heads, value heads, dk, dv.
-    let shapes = [(2, 4, 128, 128), (2, 2, 64, 64), (1, 3, 32, 33), (3, 6, 17, 5), (1, 1, 16, 1)];
     for (i, &rows) in ROWS.iter().enumerate() {
-        let (shape, tiled) = (shapes[i % shapes.len()], i % 2 == 0);
+        let (shape, tiled) = (SHAPES[i % SHAPES.len()], i % 2 == 0);
         let map = if tiled { HeadMap::Tiled } else { HeadMap::Grouped };
         let regime = if rows > 64 { Regime::Prefill } else { Regime::Step };
         let name = format!("gated_delta/m={rows}/{shape:?}/{map:?}/{regime:?}");
@@ -75,18 +78,41 @@ impl Inputs {
         }
     }
 
+    /// The operands of the reference, for key heads, dk and dv.
+    pub(in crate::testing) fn plain(
+        &self,
+        (key_heads, dk, dv): (usize, usize, usize),
+        map: HeadMap,
+    ) -> Delta<'_> {
+        let Self { qkv, alpha, beta, a, dt_bias, .. } = self;
+        Delta { qkv, alpha, beta, a, dt_bias, key_heads, dk, dv, map, eps: EPS }
+    }
+
     /// The operation on the first `rows` rows of these inputs, from row `from` on.
     pub(in crate::testing) fn op(
+        &self,
+        rig: &mut Rig<'_>,
+        shape: Shape,
+        map: HeadMap,
+        regime: Regime,
+        range: Range<usize>,
+    ) -> crate::Result<GatedDelta> {
+        let capacity = range.len() + SPARE;
+        self.op_of(rig, shape, map, regime, range, capacity)
+    }
+
+    /// The same, recorded for `capacity` rows.
+    pub(in crate::testing) fn op_of(
         &self,
         rig: &mut Rig<'_>,
         (hk, hv, dk, dv): Shape,
         map: HeadMap,
         regime: Regime,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
+        capacity: usize,
     ) -> crate::Result<GatedDelta> {
         let (rows, width) = (range.len(), 2 * hk * dk + hv * dv);
         let part = |x: &[f32], w: usize| x[range.start * w..range.end * w].to_vec();
-        let capacity = rows + SPARE;
         Ok(GatedDelta {
             control: rig.control([rows, 0, 0, 0])?,
             regime,
@@ -105,6 +131,14 @@ impl Inputs {
     }
 }
 
+/// The tolerance of outputs and states. Values reach 8 and so does what is written to the
+/// state; errors of the sums over dk decay with the state, so they do not build up over
+/// the rows.
+pub(super) fn close(want: &[f64]) -> impl Fn(usize) -> f64 {
+    let size = want.iter().fold(0f64, |m, x| m.max(x.abs()));
+    move |_| 1e-5 * size
+}
+
 fn delta(
     rig: &mut Rig<'_>,
     rows: usize,
@@ -116,16 +150,8 @@ fn delta(
     let op = inputs.op(rig, shape, map, regime, 0..rows)?;
     rig.launch(op.clone())?;
     let (key_heads, _, dk, dv) = shape;
-    let Inputs { qkv, alpha, beta, a, dt_bias, state } = &inputs;
-    let mut state: Vec<f64> = state.iter().map(|&x| f64::from(x)).collect();
-    let plain = Delta { qkv, alpha, beta, a, dt_bias, key_heads, dk, dv, map, eps: EPS };
-    let want = gated_delta(&plain, &mut state);
-    // Values reach 8 and so does what is written to the state; errors of the sums over
-    // dk decay with the state, so they do not build up over the rows.
-    let close = |want: &[f64]| {
-        let size = want.iter().fold(0f64, |m, x| m.max(x.abs()));
-        move |_: usize| 1e-5 * size
-    };
+    let mut state: Vec<f64> = inputs.state.iter().map(|&x| f64::from(x)).collect();
+    let want = gated_delta(&inputs.plain((key_heads, dk, dv), map), &mut state);
     rig.expect("out", &op.out, &want, close(&want))?;
     rig.expect("state", &op.state, &state, close(&state))
 }

@@ -4,6 +4,7 @@ pub(super) mod attention;
 mod attention_masks;
 mod commit_kv;
 pub(super) mod delta;
+mod delta_tree;
 mod features;
 pub(super) mod linear;
 mod norms;
@@ -34,6 +35,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     commit_kv::all(run);
     features::all(run);
     delta::all(run);
+    delta_tree::all(run);
     linear::all(run);
     top_k::all(run);
     tree_build::all(run);
