@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
 use foretoken::format::SharedBytes;
 use foretoken::kernel::{
-    Attention, AttentionMask, Control, Embed, GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend,
-    KvPair, Linear, LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet,
-    ShortConv, SwiGlu, TopK,
+    Attention, AttentionMask, Control, ConvCommit, DeltaCommit, Embed, GatedDelta, GatedNorm,
+    HeadMap, HeadPart, KvAppend, KvPair, Linear, LinearPart, Op, OutputGate, Path, QkNormRope,
+    Regime, RmsNorm, RopeAngles, RowSet, ShortConv, SwiGlu, TopK, TreeRows,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -65,6 +65,53 @@ impl Model<'_> {
         self.device.load_weight(&host, &spec).unwrap()
     }
 
+    fn i32(&self, dims: &[usize], words: &[i32]) -> Tensor {
+        let tensor = self.tensor(DType::I32, dims);
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.device.stream().unwrap().write(tensor.buffer(), 0, &bytes).unwrap();
+        tensor
+    }
+
+    /// Operations over a tree, and the commits of a path that is always there.
+    fn tree_ops(&self) -> Vec<Op> {
+        // A child that goes on has siblings to come, so that slabs are kept aside.
+        let tree = TreeRows {
+            parents: self.i32(&[ROWS], &[-1, 0, 1, 2, 2, 1, 0, 6]),
+            depths: self.i32(&[ROWS], &[0, 1, 2, 3, 3, 2, 1, 2]),
+            masks: self.i32(&[ROWS, 2], &[]),
+        };
+        let path = Path(self.i32(&[1 + ROWS], &[1, 0]));
+        let conv = ShortConv {
+            control: self.control.clone(),
+            x: self.f32(&[ROWS, 384]),
+            weight: self.f32(&[384, 4]),
+            state: self.f32(&[3, 384]),
+            tree: Some(tree.clone()),
+            out: self.f32(&[ROWS, 384]),
+        };
+        let delta = GatedDelta {
+            control: self.control.clone(),
+            regime: Regime::Step,
+            qkv: conv.out.clone(),
+            alpha: self.f32(&[ROWS, 2]),
+            beta: self.f32(&[ROWS, 2]),
+            a: self.f32(&[2]),
+            dt_bias: self.f32(&[2]),
+            state: self.f32(&[2, 64, 64]),
+            tree: Some(tree),
+            out: self.f32(&[ROWS, 2, 64]),
+            key_heads: 2,
+            head_map: HeadMap::Tiled,
+            eps: 1e-6,
+        };
+        vec![
+            conv.clone().into(),
+            delta.clone().into(),
+            ConvCommit { path: path.clone(), conv }.into(),
+            DeltaCommit { path, delta }.into(),
+        ]
+    }
+
     /// Every operation there is.
     fn ops(&self) -> Vec<Op> {
         let (control, eps) = (|| self.control.clone(), 1e-6);
@@ -82,7 +129,7 @@ impl Model<'_> {
             accumulate,
         };
         let (wide, gate) = (self.f32(&[m, 512]), self.f32(&[m, 512]));
-        vec![
+        let mut ops: Vec<Op> = vec![
             Embed {
                 control: control(),
                 tokens: self.tensor(DType::I32, &[m]),
@@ -182,7 +229,9 @@ impl Model<'_> {
                 log_sum_exp: Some(self.f32(&[m])),
             }
             .into(),
-        ]
+        ];
+        ops.extend(self.tree_ops());
+        ops
     }
 }
 
@@ -201,7 +250,7 @@ fn main() {
         let model = Model { device: &*device, control: control.clone() };
         let prepare = |op: &Op| device.prepare(op).unwrap();
         let kernels: Vec<_> = model.ops().iter().map(prepare).collect();
-        assert_eq!(kernels.len(), 13, "every operation");
+        assert_eq!(kernels.len(), 17, "every operation, two of them with a tree as well");
         let graph = device.record(&kernels).unwrap();
         let mut stream = device.stream().unwrap();
         let mut out = [0; 64];
