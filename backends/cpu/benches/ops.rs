@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use foretoken::device::{Device, Driver, Graph, Stream};
 use foretoken::kernel::{
-    Attention, AttentionMask, Control, GatedDelta, GatedNorm, HeadMap, KvPair, Op, Regime, RmsNorm,
-    RowSet, ShortConv, SwiGlu, TopK,
+    Attention, AttentionMask, Control, DeltaCommit, GatedDelta, GatedNorm, HeadMap, KvPair, Op,
+    Path, Regime, RmsNorm, RowSet, ShortConv, SwiGlu, TopK, TreeRows,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::simd::Isa;
@@ -31,6 +31,7 @@ fn main() {
     println!("{:<12} {:>4} {:>28} {:>11} {:>9}", "operation", "M", "sizes", "us", "Gop/s");
     for rows in [1, 64] {
         bench.delta(rows, 16, 128);
+        bench.delta_tree(rows, 16, 128);
         for context in [1024, 4096] {
             for dtype in [DType::F32, DType::F16] {
                 bench.attention(rows, context, dtype);
@@ -75,12 +76,29 @@ impl Bench {
         self.device.stream().expect("a stream")
     }
 
-    fn control(&self, rows: usize, committed: usize) -> Control {
-        let tensor = self.tensor(DType::I32, &[4]);
-        let words = [rows as i32, committed as i32, 0, rows as i32];
+    fn words(&self, dims: &[usize], words: &[i32]) -> Tensor {
+        let tensor = self.tensor(DType::I32, dims);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         self.stream().write(tensor.buffer(), 0, &bytes).expect("a write");
-        Control(tensor)
+        tensor
+    }
+
+    fn control(&self, rows: usize, committed: usize) -> Control {
+        Control(self.words(&[4], &[rows as i32, committed as i32, 0, rows as i32]))
+    }
+
+    /// A tree with the given parents.
+    fn tree(&self, rows: usize, parent: impl Fn(usize) -> usize) -> TreeRows {
+        let (mut parents, mut depths) = (vec![-1], vec![0]);
+        for row in 1..rows {
+            parents.push(parent(row) as i32);
+            depths.push(depths[parent(row)] + 1);
+        }
+        TreeRows {
+            parents: self.words(&[rows], &parents),
+            depths: self.words(&[rows], &depths),
+            masks: self.words(&[rows, 2], &[]),
+        }
     }
 
     /// Runs an operation and prints a line.
@@ -108,7 +126,28 @@ impl Bench {
     }
 
     fn delta(&self, rows: usize, heads: usize, d: usize) {
-        let op = GatedDelta {
+        let op = self.delta_op(rows, heads, d);
+        self.run(rows, format!("{heads} heads of {d} x {d}"), 4 * rows * heads * d * d, op);
+    }
+
+    /// Rows of a tree, and a commit of all of them.
+    fn delta_tree(&self, rows: usize, heads: usize, d: usize) {
+        let op = self.delta_op(rows, heads, d);
+        let work = 4 * rows * heads * d * d;
+        for (name, tree) in [
+            ("chain", self.tree(rows, |row| row - 1)),
+            ("star", self.tree(rows, |_| 0)),
+            ("binary tree", self.tree(rows, |row| (row - 1) / 2)),
+        ] {
+            self.run(rows, name.into(), work, GatedDelta { tree: Some(tree), ..op.clone() });
+        }
+        let all: Vec<_> = std::iter::once(rows).chain(0..rows).map(|x| x as i32).collect();
+        let path = Path(self.words(&[1 + rows], &all));
+        self.run(rows, "all rows".into(), work, DeltaCommit { path, delta: op });
+    }
+
+    fn delta_op(&self, rows: usize, heads: usize, d: usize) -> GatedDelta {
+        GatedDelta {
             control: self.control(rows, 0),
             regime: Regime::Step,
             qkv: self.f32(&[rows, 3 * heads * d]),
@@ -122,8 +161,7 @@ impl Bench {
             key_heads: heads,
             head_map: HeadMap::Tiled,
             eps: 1e-6,
-        };
-        self.run(rows, format!("{heads} heads of {d} x {d}"), 4 * rows * heads * d * d, op);
+        }
     }
 
     fn attention(&self, rows: usize, context: usize, dtype: DType) {

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
 use foretoken::format::SharedBytes;
 use foretoken::kernel::{
-    Advance, Attention, AttentionMask, Control, Cursor, DraftBlock, DraftContext, Embed,
-    FeatureCommit, FeatureLoad, FeatureStore, GatedDelta, GatedNorm, HeadMap, HeadPart, KvAppend,
-    KvCommit, KvPair, Linear, LinearPart, Op, OutputGate, Path, QkNormRope, Regime, RmsNorm,
-    RopeAngles, RowSet, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeLimits, TreeRows, TreeWalk,
+    Advance, Attention, AttentionMask, Control, ConvCommit, Cursor, DeltaCommit, DraftBlock,
+    DraftContext, Embed, FeatureCommit, FeatureLoad, FeatureStore, GatedDelta, GatedNorm, HeadMap,
+    HeadPart, KvAppend, KvCommit, KvPair, Linear, LinearPart, Op, OutputGate, Path, QkNormRope,
+    Regime, RmsNorm, RopeAngles, RowSet, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeLimits,
+    TreeRows, TreeWalk,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -157,6 +158,46 @@ impl Model<'_> {
         ]
     }
 
+    /// Operations over a tree, and the commits of a path that is always there.
+    fn tree_ops(&self) -> Vec<Op> {
+        // A child that goes on has siblings to come, so that slabs are kept aside.
+        let tree = TreeRows {
+            parents: self.words(&[-1, 0, 1, 2, 2, 1, 0, 6]),
+            depths: self.words(&[0, 1, 2, 3, 3, 2, 1, 2]),
+            masks: self.tensor(DType::I32, &[ROWS, 2]),
+        };
+        let path = Path(self.words(&[1, 0, 0, 0, 0, 0, 0, 0, 0]));
+        let conv = ShortConv {
+            control: self.control.clone(),
+            x: self.f32(&[ROWS, 384]),
+            weight: self.f32(&[384, 4]),
+            state: self.f32(&[3, 384]),
+            tree: Some(tree.clone()),
+            out: self.f32(&[ROWS, 384]),
+        };
+        let delta = GatedDelta {
+            control: self.control.clone(),
+            regime: Regime::Step,
+            qkv: conv.out.clone(),
+            alpha: self.f32(&[ROWS, 2]),
+            beta: self.f32(&[ROWS, 2]),
+            a: self.f32(&[2]),
+            dt_bias: self.f32(&[2]),
+            state: self.f32(&[2, 64, 64]),
+            tree: Some(tree),
+            out: self.f32(&[ROWS, 2, 64]),
+            key_heads: 2,
+            head_map: HeadMap::Tiled,
+            eps: 1e-6,
+        };
+        vec![
+            conv.clone().into(),
+            delta.clone().into(),
+            ConvCommit { path: path.clone(), conv }.into(),
+            DeltaCommit { path, delta }.into(),
+        ]
+    }
+
     /// The operations of a plain step.
     fn ops(&self) -> Vec<Op> {
         let (control, eps) = (|| self.control.clone(), 1e-6);
@@ -294,9 +335,9 @@ fn main() {
         let control = Control(tensor(&*device, DType::I32, &[4]));
         let model = Model { device: &*device, control: control.clone() };
         let prepare = |op: &Op| device.prepare(op).unwrap();
-        let ops = [model.ops(), model.speculative_ops()].concat();
+        let ops = [model.ops(), model.speculative_ops(), model.tree_ops()].concat();
         let kernels: Vec<_> = ops.iter().map(prepare).collect();
-        assert_eq!(kernels.len(), 25, "every operation");
+        assert_eq!(kernels.len(), 29, "every operation");
         let graph = device.record(&kernels).unwrap();
         let mut stream = device.stream().unwrap();
         let mut out = [0; 64];

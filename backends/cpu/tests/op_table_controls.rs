@@ -206,6 +206,18 @@ fn an_operation_that_differs_a_little_is_caught() {
         ),
         ("gated_delta/m=2/", twist!(GatedDelta, x => x.eps = 1e-3)),
         ("gated_delta/m=64/grouped", twist!(GatedDelta, x => x.head_map = HeadMap::Tiled)),
+        ("gated_delta/tree/Random/m=17", twist!(GatedDelta, x => x.tree = None)),
+        ("gated_delta/tree/Chain/m=17", twist!(GatedDelta, x => x.tree = None)),
+        ("short_conv/tree/Deep/m=31", twist!(ShortConv, x => x.tree = None)),
+        ("short_conv/tree/Chain/m=31", twist!(ShortConv, x => x.tree = None)),
+        ("conv_commit/m=15/path=7", twist!(ConvCommit, x => x.conv.x = x.conv.out.clone())),
+        ("delta_commit/m=15/path=7", twist!(DeltaCommit, x => x.delta.eps = 1e-2)),
+        (
+            "delta_commit/m=15/path=2",
+            twist!(DeltaCommit, x => {
+                x.delta.alpha = x.delta.beta.clone();
+            }),
+        ),
         ("linear/edges/Q8_0", twist!(Linear, x => x.parts[0].accumulate ^= true)),
         ("linear/logit", twist!(Linear, x => x.rows = RowSet::All)),
         ("tree_build/b=22/p=5", twist!(TreeBuild, x => x.log_sum_exp = None)),
@@ -246,6 +258,15 @@ fn an_operation_that_depends_on_the_row_count_is_caught() {
         ("invariance/attention/tree", 1, twist!(Attention, x => x.scale *= 1.000_000_1)),
         ("invariance/attention/window", 8, twist!(Attention, x => widen(&mut x.mask))),
         ("invariance/gated_delta/step", 4, twist!(GatedDelta, x => x.eps *= 10.0)),
+        ("invariance/tree/gated_delta/", 1, twist!(GatedDelta, x => x.eps *= 10.0)),
+        ("invariance/tree/gated_delta/", 1, twist!(DeltaCommit, x => x.delta.eps *= 10.0)),
+        (
+            "invariance/tree/short_conv/",
+            1,
+            twist!(ConvCommit, x => {
+                x.conv.x = x.conv.out.clone();
+            }),
+        ),
         ("invariance/gated_delta/prefill", 64, twist!(GatedDelta, x => x.eps *= 10.0)),
     ];
     for (filter, above, twist) in twists {
