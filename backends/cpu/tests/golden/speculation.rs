@@ -24,7 +24,8 @@ fn session(target: &Path, draft: &Path, activations: Activations) -> Session {
         activations,
         &mut |_, _| {},
     );
-    let room = SpeculationRoom { rows: 64, width: 63 };
+    // The records were made with eight candidates per position.
+    let room = SpeculationRoom { rows: 64, width: 8 };
     let options = SessionOptions { speculation: Some(room), ..SessionOptions::new(4096) };
     let drafter = Box::new(DflashDrafter::new(draft.unwrap()));
     Arc::clone(&engine).session_with_drafter(options, drafter).unwrap()
@@ -73,7 +74,8 @@ fn same_tree(session: &Session, record: &Value, slack: f64) {
         let token = node["token"].as_i64().unwrap() as i32;
         let parent = node["parent"].as_i64().unwrap() as i32 + 1;
         if (tokens[i + 1], parents[i + 1]) != (token, parent) {
-            assert!(close(i), "node {i}: {} under {}", tokens[i + 1], parents[i + 1]);
+            let got = (tokens[i + 1], parents[i + 1]);
+            assert!(close(i), "node {i} of {}: {got:?}, expected {node}", nodes.len());
             // What follows may be numbered otherwise.
             return;
         }
