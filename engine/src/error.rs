@@ -9,6 +9,7 @@ use crate::generate::GenerateFault;
 use crate::model::ModelFault;
 use crate::quant::QuantFault;
 use crate::sample::RequestFault;
+use crate::speculate::SpeculateFault;
 use crate::tokenizer::{TemplateFault, TokenizerFault};
 
 /// Shorthand for results of this crate.
@@ -60,6 +61,9 @@ pub enum Error {
     /// A request asks for something out of range, or cannot go on.
     #[error(transparent)]
     Request(#[from] RequestFault),
+    /// A setting or measurement that speculation can not work with.
+    #[error(transparent)]
+    Speculate(#[from] SpeculateFault),
 }
 
 impl Error {
