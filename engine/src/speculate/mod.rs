@@ -11,13 +11,18 @@
 //!   `acceptance` (tokens, learnt per position) and `explore` (what may be spent on trials)
 //! - `stats`: what a request reports
 
+mod acceptance;
+mod controller;
 mod cost;
 mod drafter;
+mod explore;
 mod fault;
 mod mode;
 mod outcome;
 mod stats;
 
+pub use acceptance::{Acceptance, Chance};
+pub use controller::{Controller, Estimate};
 pub use cost::{
     Calibration, CalibrationPlan, CostCache, CostKey, CostModel, CostPoints, Task, VerifyPoint,
 };
