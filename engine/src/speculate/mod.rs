@@ -17,6 +17,7 @@ mod cost;
 mod drafter;
 mod explore;
 mod fault;
+mod lookup;
 mod mode;
 mod outcome;
 mod stats;
@@ -28,6 +29,7 @@ pub use cost::{
 };
 pub use drafter::{Candidates, DraftSite, DraftSizes, Drafter, Proposal};
 pub use fault::SpeculateFault;
+pub use lookup::PromptLookup;
 pub use mode::{Choice, SpecLimits, SpecMode};
 pub use outcome::{Decision, Outcome, Reason};
 pub use stats::{PositionCount, SpecStats};
