@@ -226,12 +226,12 @@ impl Controller {
             .into_iter()
             .filter_map(|kind| {
                 let trial = if kind == usual.kind() { Trial::Size } else { Trial::of(kind) };
+                let overdue = self.explorer.overdue(trial)?;
                 let (choice, hope) = self.hopeful(kind, usual, most)?;
                 // What is lost should nothing be accepted.
                 let lost_s = self.proposed_s(choice) - 1.0 / usual_rate;
-                let overdue = self.explorer.overdue(trial, lost_s)?;
                 let worth = trial == Trial::Plain || hope > usual_rate * (1.0 + MARGIN);
-                worth.then_some((overdue, trial, choice))
+                (worth && self.explorer.affords(lost_s)).then_some((overdue, trial, choice))
             })
             .reduce(|best, next| if next.0 > best.0 { next } else { best })
             .map(|(_, trial, choice)| (trial, choice))

@@ -87,15 +87,20 @@ impl Explorer {
         }
     }
 
-    /// How far past its wait a trial is, when one that loses this much can be paid for.
-    pub(super) fn overdue(&self, trial: Trial, lost_s: f64) -> Option<usize> {
+    /// Whether a trial that loses this much can be paid for.
+    pub(super) fn affords(&self, lost_s: f64) -> bool {
+        lost_s <= self.purse_s
+    }
+
+    /// How far past its wait a trial is.
+    pub(super) fn overdue(&self, trial: Trial) -> Option<usize> {
         let lane = match trial {
             Trial::Plain => &self.plain,
             Trial::Chain => &self.chain,
             Trial::Tree => &self.tree,
             Trial::Size => &self.size,
         };
-        if self.purse_s < lost_s { None } else { lane.since.checked_sub(lane.wait) }
+        lane.since.checked_sub(lane.wait)
     }
 
     /// Takes in a step of a shape.
@@ -145,7 +150,7 @@ impl Explorer {
 const LOSS_SHARE: f64 = 0.02;
 /// What it may lose besides, and what earlier gains count for at most, in plain steps.
 const LOSS_MOST: f64 = 8.0;
-const GAIN_MOST: f64 = 16.0;
+const GAIN_MOST: f64 = 8.0;
 
 /// Keeps account of what speculation really gained or lost against plain decoding, and
 /// stops it when the loss is too large, whatever the predictions say.
@@ -188,7 +193,7 @@ mod tests {
         while waits.len() < 7 {
             explorer.step(Kind::Plain, 100.0, 100.0);
             waited += 1;
-            if explorer.overdue(Trial::Chain, 1.0).is_some() {
+            if explorer.overdue(Trial::Chain).is_some() {
                 explorer.step(Kind::Chain, 1.0, 100.0);
                 explorer.probed(Trial::Chain, 1.0);
                 waits.push(waited);
@@ -197,9 +202,9 @@ mod tests {
         }
         assert_eq!(waits, [8, 16, 32, 64, 128, 128, 128]);
         explorer.probed(Trial::Chain, -1.0);
-        assert_eq!(explorer.overdue(Trial::Chain, 1.0), Some(0));
+        assert_eq!(explorer.overdue(Trial::Chain), Some(0));
         explorer.step(Kind::Chain, 1.0, 100.0);
-        assert_eq!(explorer.overdue(Trial::Chain, 1.0), None);
+        assert_eq!(explorer.overdue(Trial::Chain), None);
         explorer.probed(Trial::Chain, 1.0);
         explorer.next_request();
         assert_eq!(explorer.lane(Trial::Chain).wait, 8);
@@ -210,7 +215,7 @@ mod tests {
         let mut explorer = Explorer::new(1.0);
         let (mut all, mut probes) = (0.0, 0.0);
         for _ in 0..10_000 {
-            let kind = if explorer.overdue(Trial::Tree, 10.0).is_some() {
+            let kind = if explorer.overdue(Trial::Tree).is_some() && explorer.affords(10.0) {
                 explorer.probed(Trial::Tree, 10.0);
                 // Waits alone would allow one in 9 steps.
                 explorer.tree.wait = 8;
@@ -253,6 +258,6 @@ mod tests {
             guard.step(Some(1), 2.0, 1.0);
             steps += 1;
         }
-        assert!(steps <= 26, "{steps}");
+        assert!(steps <= 18, "{steps}");
     }
 }

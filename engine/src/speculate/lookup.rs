@@ -19,6 +19,8 @@ const MEASURE: usize = 32;
 /// Tokens of a match at which the chance of its next token is put at a half.
 const EVEN: f64 = 1.5;
 
+/// An odd factor with its bits well mixed (2^64 over the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Marks the end of a list of occurrences.
 const NONE: u32 = u32::MAX;
 
@@ -67,7 +69,7 @@ impl Index {
 /// more, since what is found is compared with the tokens. The map has keys of its own.
 fn hash(gram: &[u32]) -> u64 {
     gram.iter().fold(0, |hash: u64, &id| {
-        let wide = u128::from(hash ^ (u64::from(id) + 1)) * 0x9e37_79b9_7f4a_7c15_f39c_0c95_61d5;
+        let wide = u128::from(hash ^ (u64::from(id) + 1)) * u128::from(SPREAD);
         (wide >> 64) as u64 ^ wide as u64
     })
 }

@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 /// Most entries kept; the oldest go first.
 const MAX_ENTRIES: usize = 64;
 /// Longest part of a key in bytes.
-const MAX_NAME: usize = 512;
+const MAX_NAME: usize = 256;
 /// Largest file read: more than the entries above can come to.
 const MAX_BYTES: u64 = 1 << 20;
 
