@@ -40,6 +40,14 @@ pub enum Error {
     /// A tokenizer could not be built or used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerFault),
+    /// The tokenizer in a file is unusable.
+    #[error("{}: {fault}", path.display())]
+    TokenizerFile {
+        /// The file that was read.
+        path: PathBuf,
+        /// What is wrong with its tokenizer.
+        fault: Box<TokenizerFault>,
+    },
     /// A model's settings or weights are unusable.
     #[error("{}: {fault}", path.display())]
     Model {
@@ -71,6 +79,16 @@ impl Error {
     /// Ties a model fault to the file it was found in.
     pub fn model(path: impl AsRef<Path>, fault: ModelFault) -> Self {
         Self::Model { path: path.as_ref().to_path_buf(), fault: Box::new(fault) }
+    }
+
+    /// Ties a tokenizer's fault to the file it was found in; other errors stay as they are.
+    pub(crate) fn in_tokenizer_file(self, path: &Path) -> Self {
+        match self {
+            Self::Tokenizer(fault) => {
+                Self::TokenizerFile { path: path.to_path_buf(), fault: Box::new(fault) }
+            }
+            other => other,
+        }
     }
 
     /// Ties a format fault to the file it was found in.
