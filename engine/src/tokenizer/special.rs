@@ -31,7 +31,7 @@ impl Specials {
             None
         } else {
             // Of the kinds of automaton the one that grows with the bytes alone: left to
-            // choose, the builder takes a thousand times the bytes of some texts.
+            // choose, the builder takes hundreds of times the bytes of some texts.
             let built = AhoCorasick::builder()
                 .kind(Some(AhoCorasickKind::ContiguousNFA))
                 .match_kind(MatchKind::LeftmostLongest)
@@ -85,7 +85,7 @@ mod tests {
     }
 
     /// An automaton of the whole megabyte takes a few dozen bytes for each: left to its
-    /// own choice the builder took 800.
+    /// own choice the builder takes 500.
     #[test]
     fn memory_stays_in_proportion_to_the_texts() {
         let mut state = 5u32;
