@@ -42,6 +42,14 @@ pub enum Error {
     /// A tokenizer could not be built or used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerFault),
+    /// The tokenizer in a file is unusable.
+    #[error("{}: {fault}", ShownPath(path))]
+    TokenizerFile {
+        /// The file that was read.
+        path: PathBuf,
+        /// What is wrong with its tokenizer.
+        fault: Box<TokenizerFault>,
+    },
     /// A model's settings or weights are unusable.
     #[error("{}: {fault}", ShownPath(path))]
     Model {
@@ -51,7 +59,7 @@ pub enum Error {
         fault: Box<ModelFault>,
     },
     /// A draft can not be used, alone or with its target.
-    #[error("{}: {fault}", path.display())]
+    #[error("{}: {fault}", ShownPath(path))]
     Draft {
         /// The draft's file or folder.
         path: PathBuf,
@@ -89,6 +97,16 @@ impl Error {
     /// Ties a draft's fault to the file it was found in.
     pub fn draft(path: impl AsRef<Path>, fault: DflashFault) -> Self {
         Self::Draft { path: path.as_ref().to_path_buf(), fault: Box::new(fault) }
+    }
+
+    /// Ties a tokenizer's fault to the file it was found in; other errors stay as they are.
+    pub(crate) fn in_tokenizer_file(self, path: &Path) -> Self {
+        match self {
+            Self::Tokenizer(fault) => {
+                Self::TokenizerFile { path: path.to_path_buf(), fault: Box::new(fault) }
+            }
+            other => other,
+        }
     }
 
     /// Ties a format fault to the file it was found in.

@@ -2,9 +2,11 @@
 
 mod format_support;
 
-use foretoken::format::{FormatFault as F, Kind, TensorSource, ValueType};
+use foretoken::format::{
+    FormatFault as F, GgufFile, Kind, OpenOptions, SafetensorsModel, TensorSource, ValueType,
+};
 use foretoken::tensor::DType;
-use format_support::{Raw, gguf, gguf_fault};
+use format_support::{Raw, fault_of, gguf, gguf_fault};
 
 const HUGE: u64 = 1 << 40;
 const STR: u32 = 8;
@@ -48,6 +50,34 @@ fn files_that_are_something_else() {
         let file = Raw(b"GGUF".to_vec()).u32(version.swap_bytes()).u64(0).u64(0);
         assert_eq!(gguf_fault(file.0), F::BigEndian);
     }
+}
+
+#[test]
+fn more_tensors_than_any_model_has_are_refused() {
+    let limit = 200_000;
+    let file = |count: u64| {
+        (0..count).fold(Raw::head(count, 0), |raw, i| raw.tensor(format!("{i:x}"), &[8], 0, 32 * i))
+    };
+    let data = vec![0; 32 * limit];
+    let most = file(limit as u64);
+    let padding = most.0.len().next_multiple_of(32) - most.0.len();
+    let sound = gguf(most.bytes(&[0; 32][..padding]).bytes(&data).0).unwrap();
+    assert_eq!(sound.tensors().len(), limit);
+    let count = limit as u64 + 1;
+    assert_eq!(gguf_fault(file(count).0), F::TooManyTensors { count, limit });
+}
+
+/// A file to be read, not mapped, is looked at first.
+#[test]
+fn a_file_that_starts_wrong_is_not_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sparse.gguf");
+    std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    let opts = OpenOptions { mmap: false };
+    let fault = fault_of(GgufFile::open(&path, &opts).err(), "sparse.gguf");
+    assert_eq!(fault, F::NotGguf { magic: [0; 4] });
+    let fault = fault_of(SafetensorsModel::open(&path, &opts).err(), "sparse.gguf");
+    assert!(matches!(fault, F::Json { .. }), "{fault:?}");
 }
 
 #[test]

@@ -311,6 +311,19 @@ fn an_index_leads_nowhere_else() {
 }
 
 #[test]
+fn more_tensors_than_any_model_has_are_refused() {
+    let header = |count: usize| {
+        let tensor = |i| format!(r#""{i:x}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#);
+        let list: Vec<_> = (0..count).map(tensor).collect();
+        format!(r#"{{{},"__metadata__":{{}}}}"#, list.join(","))
+    };
+    let limit = 200_000;
+    assert!(safetensors(safetensors_bytes(&header(limit), 0)).is_ok());
+    let fault = safetensors_fault(safetensors_bytes(&header(limit + 3), 0));
+    assert_eq!(fault, F::TooManyTensors { count: limit as u64 + 3, limit });
+}
+
+#[test]
 fn configs() {
     let dir = sharded();
     let config = dir.path().join("config.json");
@@ -319,9 +332,9 @@ fn configs() {
         assert!(matches!(fault_of(open(dir.path()).err(), "config.json"), F::Json { .. }), "{bad}");
     }
     // Sparse: takes no room on disk.
-    fs::File::create(&config).unwrap().set_len((16 << 20) + 1).unwrap();
-    let (len, limit) = ((16 << 20) + 1, 16 << 20);
-    let fault = F::JsonTooLong { what: "config.json", len, limit };
+    fs::File::create(&config).unwrap().set_len((1 << 20) + 1).unwrap();
+    let (len, limit) = ((1 << 20) + 1, 1 << 20);
+    let fault = F::FileTooLong { what: "config.json", len, limit };
     assert_eq!(fault_of(open(dir.path()).err(), "config.json"), fault);
     fs::remove_file(&config).unwrap();
     fs::create_dir(&config).unwrap();

@@ -185,6 +185,38 @@ fn from_json(value: &Value) -> Result<Tokenizer> {
     Tokenizer::from_json(value.to_string().as_bytes())
 }
 
+/// The file is named, and only once.
+#[test]
+fn a_file_that_is_no_tokenizer_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    let fails = || Tokenizer::open_json(&path).unwrap_err();
+    assert!(matches!(fails(), Error::Io { path: named, .. } if named == path));
+    let bad_merge = |merge: &str| {
+        let mut file = small_json();
+        file["model"]["merges"] = json!([merge]);
+        file.to_string()
+    };
+    for text in ["", "{}", "[1", &bad_merge("x"), &bad_merge("xx e")] {
+        std::fs::write(&path, text).unwrap();
+        let error = fails();
+        assert!(matches!(&error, Error::TokenizerFile { path: named, .. } if *named == path));
+        let line = error.to_string();
+        assert_eq!(line.matches("tokenizer.json").count(), 1, "{line}");
+    }
+    std::fs::write(&path, small_json().to_string()).unwrap();
+    assert!(Tokenizer::open_json(&path).is_ok());
+
+    // Sparse: takes no room on disk.
+    std::fs::File::create(&path).unwrap().set_len((256 << 20) + 1).unwrap();
+    let (len, limit) = ((256 << 20) + 1, 256 << 20);
+    let want = FormatFault::FileTooLong { what: "tokenizer.json", len, limit };
+    assert!(matches!(fails(), Error::Format { fault, .. } if fault == want));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert!(matches!(fails(), Error::Format { fault: FormatFault::NotRegular, .. }));
+}
+
 #[test]
 fn json_that_is_well_formed() {
     let tokenizer = from_json(&small_json()).unwrap();

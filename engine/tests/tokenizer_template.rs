@@ -132,7 +132,6 @@ fn endless_and_huge_templates_meet_a_limit() {
         grow("[1]", "ns.x + ns.x"),
         grow("'aa'", "ns.x | replace('a', 'aaaa')"),
         "{{ 'a' * 99999999999 }}".to_owned(),
-        "{{ '%99999999999d' | format(1) }}".to_owned(),
         "{{ 'a\nb' | indent(99999999999) }}".to_owned(),
         "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}".to_owned(),
         "{% set x %}{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}{% endset %}".to_owned(),
@@ -146,6 +145,93 @@ fn endless_and_huge_templates_meet_a_limit() {
     assert_eq!(run(much).unwrap_err(), F::TooLong { limit: 64 << 20 });
     // Not far below the limit all is well.
     assert_eq!(run(&much.replace("70", "60")).unwrap().len(), 60_000_000);
+}
+
+/// Widths, precisions and repeated arguments ask for more text than there is fuel for,
+/// or than the template engine can take.
+#[test]
+fn formats_are_bounded_before_they_are_filled() {
+    use TemplateFault as F;
+    assert_eq!(run("{{ '{:>5}{:.1f}{}'.format('a', 1.25, [1]) }}").unwrap(), "    a1.2[1]");
+    assert_eq!(run("{{ '%5s%.1f%%'|format('a', 1.25) }}").unwrap(), "    a1.2%");
+    assert_eq!(run("{{ '{:4096}'.format(1) }}").unwrap().len(), 4096);
+    assert_eq!(run("{{ '%(a)4096d'|format({'a': 1}) }}").unwrap().len(), 4096);
+    for source in [
+        "{{ '{:4000000000}'.format(1) }}",
+        "{{ '{:18446744073709551615}'.format(1) }}",
+        "{{ '{:99999999999999999999}'.format(1) }}",
+        "{{ '{:.2000000000f}'.format(1.5) }}",
+        "{{ '{:x^1500000000}'.format(1) }}",
+        "{{ '{:0900000000d}'.format(1) }}",
+        "{{ '{0[a]:4097}'.format({'a': 1}) }}",
+        "{{ '{:4097}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 2000000000) }}",
+        "{{ '{:*}'.format(1, 2000000000) }}",
+        "{{ '%*d'|format(2000000000, 1) }}",
+        "{{ '%4000000000d'|format(1) }}",
+        "{{ '%.100000f'|format(1) }}",
+        "{{ '%.2000000000e'|format(1.5) }}",
+        "{{ ['%4000000000d']|map('format', 1)|list }}",
+        // Keys that the template engine would break off within.
+        "{{ '{a[é]}'.format(a={}) }}",
+        "{{ '%(é)s'|format({'é': 1}) }}",
+    ] {
+        let fault = run(source).unwrap_err();
+        assert!(matches!(fault, F::Failed { .. }), "{source}: {fault:?}");
+    }
+    for source in [
+        "{{ ('{0:4096}' * 1000000).format(1) }}",
+        "{{ ('{0}' * 1000000).format('x' * 1000000) }}",
+        "{{ ('{0[a]}' * 1000000).format({'a': ['x' * 1000000]}) }}",
+        "{{ ('%(a)s' * 1000000)|format({'a': 'x' * 1000000}) }}",
+    ] {
+        assert_eq!(run(source).unwrap_err(), F::OutOfFuel, "{source}");
+    }
+}
+
+/// Formats of all sorts of parts, wrong ones too: none may end its thread.
+#[test]
+fn no_format_panics() {
+    let parts = [
+        "{", "}", "{{", "}}", "%", "%%", "(", ")", "[", "]", ":", ".", "0", "7", "99", "é", "<",
+        "^", ">", "+", "-", " ", "#", ",", "_", "a", "b", "c", "d", "e", "f", "g", "s", "x", "X",
+        "*",
+    ];
+    let mut state = 7u64;
+    let mut below = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % n
+    };
+    for _ in 0..100 {
+        let format: String = (0..1 + below(9)).map(|_| parts[below(parts.len())]).collect();
+        for start in ["", "{:", "%", "{0[", "%("] {
+            for args in ["1, 'é', -2.5, [true]", "{'a': 1.5e300, 'é': none}"] {
+                for call in ["'.format(", "'|format("] {
+                    let source = format!("{{{{ '{start}{format}{call}{args}) }}}}");
+                    let fault = run(&source).err();
+                    assert!(!matches!(fault, Some(TemplateFault::Thread(_))), "{source}");
+                }
+            }
+        }
+    }
+}
+
+/// Lists that hold one another many times: to write or to compare them takes work that
+/// grows with the power of their levels, and no fuel.
+#[test]
+fn work_without_fuel_meets_a_deadline() {
+    let levels = "{% set a = [a, a] %}{% set b = [b, b] %}".repeat(30);
+    let source = format!("{{% set a = [1] %}}{{% set b = [1] %}}{levels}{{{{ a == b }}}}");
+    let template = ChatTemplate::new(&source, None, None).unwrap();
+    for most in [30, 2] {
+        let start = Instant::now();
+        let result = template.render(&[], &RenderOptions::default());
+        assert!(matches!(result, Err(Error::Template(TemplateFault::OutOfFuel))), "{result:?}");
+        assert!(start.elapsed() < Duration::from_secs(most), "{:?}", start.elapsed());
+    }
+    // To write them as JSON does take fuel, and each number its own.
+    let json = source.replace("a == b", "a | tojson");
+    assert_eq!(run(&json).unwrap_err(), TemplateFault::OutOfFuel);
 }
 
 #[test]

@@ -24,9 +24,12 @@ pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// Ends after the command line was not understood, or was only a question for help.
 pub(crate) fn of_parsing(error: &clap::Error) -> ExitCode {
-    // Help may go to a pipe that is closed already; there is nobody to tell.
-    let _ = error.print();
-    if error.exit_code() == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) }
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        _ if error.exit_code() != 0 => ExitCode::from(2),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(unwritten) => of_running(&unwritten.into()),
+    }
 }
 
 /// Ends after a command failed. A reader that went away is no failure.
@@ -58,24 +61,27 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             line = format!("{line}: {text}");
         }
     }
-    in_line(&line)
+    escaped(&line)
 }
 
 /// A path as messages and tables show it: on one line.
 pub(crate) fn shown(path: &Path) -> String {
-    in_line(&path.to_string_lossy())
+    escaped(&path.to_string_lossy())
 }
 
 /// Names from files and arguments may hold anything, line breaks and terminal
 /// sequences included.
-pub(crate) fn in_line(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.chars().flat_map(escape_control).collect()
 }
 
 fn escape_control(c: char) -> impl Iterator<Item = char> {
-    let escaped = c.is_control().then(|| c.escape_debug());
-    let plain = (!c.is_control()).then_some(c);
-    escaped.into_iter().flatten().chain(plain)
+    // Besides control characters, those that part lines or turn the direction of text.
+    let is_odd = c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = is_odd.then(|| c.escape_debug());
+    let plain = (!is_odd).then_some(c);
+    shown.into_iter().flatten().chain(plain)
 }
 
 #[cfg(test)]
@@ -90,6 +96,12 @@ mod tests {
         assert_eq!(one_line(&error), "a: no\\nfile");
         let error = anyhow::anyhow!("inner").context("outer \u{1b}[0m");
         assert_eq!(one_line(&error), "outer \\u{1b}[0m: inner");
+    }
+
+    #[test]
+    fn odd_characters_are_escaped_and_others_kept() {
+        let text = "é'\"\\ \u{301}中 \r\u{9b}\u{202e}\u{2028}";
+        assert_eq!(escaped(text), "é'\"\\ \u{301}中 \\r\\u{9b}\\u{202e}\\u{2028}");
     }
 
     #[test]

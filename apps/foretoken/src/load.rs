@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use foretoken::Error;
 use foretoken::cache::KvType;
-use foretoken::device::Device;
+use foretoken::device::{Device, DeviceFault};
 use foretoken::format::{GgufFile, OpenOptions};
 use foretoken::generate::{
     Engine, EngineOptions, GenerateFault, LoadStage, SessionOptions, default_context,
@@ -77,8 +77,7 @@ fn is(path: &Path, extension: &str) -> bool {
 }
 
 fn from_json(path: &Path) -> Result<Tokenizer> {
-    let bytes = std::fs::read(path).with_context(|| shown(path))?;
-    named(path, Tokenizer::from_json(&bytes))
+    Ok(Tokenizer::open_json(path)?)
 }
 
 /// Names the file in faults that do not name it themselves.
@@ -89,6 +88,25 @@ fn named<T>(path: &Path, result: foretoken::Result<T>) -> Result<T> {
         }
         other => Ok(other?),
     }
+}
+
+/// Names the model in errors of a command whose cause is its weights or settings and
+/// which only showed while it ran.
+///
+/// # Errors
+/// That of the command.
+pub(crate) fn in_model<T>(asked: Option<&Path>, result: Result<T>) -> Result<T> {
+    result.map_err(|error| {
+        let of_model = matches!(
+            error.downcast_ref(),
+            Some(Error::Device(DeviceFault::NonFinite { .. } | DeviceFault::BadOperands { .. }))
+        );
+        match locate(asked) {
+            Ok(Located::Path(path)) if of_model => error.context(path.display().to_string()),
+            Ok(Located::Embedded { name, .. }) if of_model => error.context(name),
+            _ => error,
+        }
+    })
 }
 
 /// What a session is to be made for.

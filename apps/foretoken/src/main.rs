@@ -31,7 +31,10 @@ fn main() -> ExitCode {
     };
     let ui = Ui::new(&cli);
     match commands::run(cli.command, &ui) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            ui.release();
+            ExitCode::SUCCESS
+        }
         Err(error) => failure::of_running(&error),
     }
 }

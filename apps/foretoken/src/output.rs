@@ -6,7 +6,7 @@ use anyhow::Result;
 use foretoken::device::MemorySize;
 use serde::Serialize;
 
-use crate::failure::in_line;
+use crate::failure::escaped;
 
 /// Buffered stdout. What is written must be flushed, so that a failure is seen.
 pub(crate) fn stdout() -> BufWriter<Stdout> {
@@ -80,7 +80,7 @@ impl Table {
     /// Adds a row; missing cells stay empty, and control characters are escaped: names of
     /// files and of what is in them may hold any.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|cell| in_line(&cell)).collect());
+        self.rows.push(cells.into_iter().map(|cell| escaped(&cell)).collect());
     }
 
     /// Whether it has no rows.

@@ -65,13 +65,16 @@ pub enum FormatFault {
     #[error("the key {} is {found}, expected {wanted}", Shown(key))]
     WrongType { key: String, found: Kind, wanted: &'static str },
     /// A number does not fit the type its reader wants.
-    #[error("the key {} holds {value}, which does not fit {wanted}", Shown(key))]
+    #[error("the key {} holds {}, which does not fit {wanted}", Shown(key), Detail(value))]
     OutOfRange { key: String, value: String, wanted: &'static str },
     /// `general.alignment` is not a power of two up to 1 MiB.
     #[error("general.alignment is {alignment}; it must be a power of two from 1 to {limit}")]
     BadAlignment { alignment: u32, limit: u32 },
 
     // Tensors.
+    /// More tensors than any model has.
+    #[error("{count} tensors are listed, over the limit of {limit}")]
+    TooManyTensors { count: u64, limit: usize },
     /// A tensor name of no bytes.
     #[error("tensor {index} has an empty name")]
     EmptyTensorName { index: u64 },
@@ -137,9 +140,9 @@ pub enum FormatFault {
     /// JSON that does not parse or is not what it must be.
     #[error("{what}: {}", Detail(detail))]
     Json { what: &'static str, detail: String },
-    /// A JSON file too large to be what it claims.
+    /// A file beside the weights too large to be what it claims.
     #[error("{what} of {len} bytes, over the limit of {limit}")]
-    JsonTooLong { what: &'static str, len: u64, limit: u64 },
+    FileTooLong { what: &'static str, len: u64, limit: u64 },
     /// Offsets of a tensor that run backwards.
     #[error("the tensor {} has data offsets {start}..{end}", Shown(tensor))]
     BadOffsets { tensor: String, start: u64, end: u64 },

@@ -18,8 +18,10 @@ mod source;
 pub use bytes::SharedBytes;
 pub use fault::FormatFault;
 pub use file::OpenOptions;
+pub(crate) use file::read_small;
 pub use gguf::{Array, GgufBody, GgufFile, GgufWriter, Kind, Metadata, StrArray, Value, ValueType};
 pub use safetensors::SafetensorsModel;
+pub(crate) use shown::{Detail, Shown};
 pub use source::{TensorInfo, TensorSource};
 
 pub(crate) use shown::ShownPath;

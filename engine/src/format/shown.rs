@@ -9,7 +9,7 @@ const MOST_CHARS: usize = 96;
 const MOST_DETAIL: usize = 240;
 
 /// Quotes a name that came out of a file: control characters escaped, long names cut.
-pub(super) struct Shown<'a>(pub(super) &'a str);
+pub(crate) struct Shown<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +20,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// An explanation that may quote a file: escaped and cut likewise, without quotes.
-pub(super) struct Detail<'a>(pub(super) &'a str);
+pub(crate) struct Detail<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,13 @@
 //! A loaded model on a device.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{GenerateFault, Session, SessionOptions, default_context, plan};
-use crate::device::{Activations, Device, DeviceInfo, MemoryPlan};
-use crate::error::Result;
+use crate::device::{Activations, Device, DeviceFault, DeviceInfo, MemoryPlan};
+use crate::error::{Error, Result};
 use crate::format::OpenOptions;
-use crate::model::{LoadedWeights, ModelConfig, ModelFile, WeightPlan};
+use crate::model::{LoadedWeights, ModelConfig, ModelFault, ModelFile, WeightPlan};
 use crate::speculate::Drafter;
 use crate::tokenizer::Tokenizer;
 
@@ -42,6 +42,7 @@ pub struct Engine {
     tokenizer: Tokenizer,
     chat_template: Option<String>,
     name: String,
+    path: PathBuf,
 }
 
 impl Engine {
@@ -71,6 +72,7 @@ impl Engine {
         stage: &mut dyn FnMut(LoadStage<'_>),
     ) -> Result<Arc<Self>> {
         let ModelFile { config, provider, tokenizer, chat_template, name } = file;
+        let path = provider.path().to_path_buf();
         let weights = WeightPlan::new(&config, &provider, &*device, options.activations)?;
         let info = device.info();
         let context = || default_context(&config, weights.bytes(), &info);
@@ -81,15 +83,16 @@ impl Engine {
         let mut progress = |done, total| stage(LoadStage::Weights { done, total });
         let weights = weights.load(&config, &provider, &device, &mut progress)?;
         tracing::info!(model = name, bytes = weights.bytes, device = info.name, "model loaded");
-        Ok(Arc::new(Self { device, weights, config, tokenizer, chat_template, name }))
+        Ok(Arc::new(Self { device, weights, config, tokenizer, chat_template, name, path }))
     }
 
     /// A new sequence.
     ///
     /// # Errors
-    /// Option faults and `OutOfMemory`.
+    /// Option faults and `OutOfMemory`; `SessionRefused` when the device can not do what
+    /// the model needs.
     pub fn session(self: &Arc<Self>, options: SessionOptions) -> Result<Session> {
-        Session::new(Arc::clone(self), options, None)
+        Session::new(Arc::clone(self), options, None).map_err(|error| self.named(error))
     }
 
     /// A new sequence that can speculate with a drafter of its own. Without
@@ -102,7 +105,17 @@ impl Engine {
         options: SessionOptions,
         drafter: Box<dyn Drafter>,
     ) -> Result<Session> {
-        Session::new(Arc::clone(self), options, Some(drafter))
+        Session::new(Arc::clone(self), options, Some(drafter)).map_err(|error| self.named(error))
+    }
+
+    /// Names the model where its settings are what the device refuses.
+    fn named(&self, error: Error) -> Error {
+        match error {
+            Error::Device(
+                fault @ (DeviceFault::BadOperands { .. } | DeviceFault::Unsupported { .. }),
+            ) => Error::model(&self.path, ModelFault::SessionRefused(fault)),
+            other => other,
+        }
     }
 
     /// What a session of these options takes, weights included.
@@ -138,6 +151,11 @@ impl Engine {
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The file or folder it was loaded from.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The device's properties now.

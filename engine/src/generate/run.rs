@@ -9,6 +9,10 @@ use crate::kernel::TreeRows;
 use crate::sample::{Sampler, TopLogprobs};
 use crate::tokenizer::Utf8Stream;
 
+/// Tokens that room is made for ahead of time, so that no step allocates. Longer answers
+/// grow their buffers as they go: what a request merely allows should cost no memory.
+const EXPECTED_TOKENS: usize = 1 << 20;
+
 /// What comes after a choice.
 pub(super) enum Outcome {
     /// The token was said and waits to be run.
@@ -56,7 +60,8 @@ impl<'a> Run<'a> {
         }
         let room = context - prompt;
         let limit = request.max_tokens.map_or(room, |n| n.min(room));
-        let mut history = Vec::with_capacity(prompt + limit);
+        let expected = limit.min(EXPECTED_TOKENS);
+        let mut history = Vec::with_capacity(prompt + expected);
         history.extend_from_slice(&request.prompt);
         Ok(Self {
             engine,
@@ -67,7 +72,7 @@ impl<'a> Run<'a> {
             history,
             limit,
             // A token is a handful of bytes; more than this grows as strings do.
-            text: String::with_capacity(limit.saturating_mul(8)),
+            text: String::with_capacity(expected * 8),
             logprobs: Vec::new(),
             stats: GenerationStats {
                 prompt_tokens: prompt,

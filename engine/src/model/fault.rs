@@ -1,15 +1,17 @@
 //! What can keep a model from being built.
 
 use crate::device::DeviceFault;
+use crate::format::{Detail, Shown};
 use crate::tensor::{DType, Shape};
 
 /// A fault of a model's configuration or weights. The file is named by
-/// [`Error::Model`](crate::Error::Model).
+/// [`Error::Model`](crate::Error::Model). Text taken from the file is escaped and cut in
+/// messages, whole in the fields.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelFault {
     /// No graph builder for this architecture.
-    #[error("unknown architecture '{found}'; this build runs: {known}")]
+    #[error("unknown architecture {}; this build runs: {known}", Shown(found))]
     UnknownArchitecture {
         /// As the file names it.
         found: String,
@@ -26,7 +28,7 @@ pub enum ModelFault {
     #[error("setting '{0}' is missing")]
     MissingSetting(String),
     /// A setting has a value no model can have, or one this build does not handle.
-    #[error("setting '{key}' is {value}: {rule}")]
+    #[error("setting '{key}' is {}: {rule}", Detail(value))]
     BadSetting {
         /// Key.
         key: String,
@@ -67,6 +69,9 @@ pub enum ModelFault {
         /// The device's reason.
         fault: DeviceFault,
     },
+    /// The device can not do what a session of this model needs.
+    #[error("the device can not run this model: {0}")]
+    SessionRefused(DeviceFault),
     /// Tokenizer and embedding table disagree.
     #[error("the tokenizer has {tokenizer} tokens, the embedding table {table} rows")]
     VocabMismatch {
@@ -75,4 +80,22 @@ pub enum ModelFault {
         /// Rows of the table.
         table: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_the_file_stays_short_and_on_one_line() {
+        let text = "a\n\u{1b}".repeat(1 << 20);
+        let known = "qwen3".to_owned();
+        for fault in [
+            ModelFault::UnknownArchitecture { found: text.clone(), known },
+            ModelFault::BadSetting { key: "k".to_owned(), value: text.clone(), rule: "r" },
+        ] {
+            let line = fault.to_string();
+            assert!(line.len() < 2000 && !line.contains(char::is_control), "{line}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::provider::Provider;
 use super::registry::{by_gguf_name, by_hf_name};
-use super::{ModelConfig, ModelFault};
+use super::{ModelConfig, ModelFault, sidecar};
 use crate::error::{Error, Result};
 use crate::format::{GgufFile, OpenOptions, SafetensorsModel, TensorSource};
 use crate::tokenizer::Tokenizer;
@@ -60,7 +60,8 @@ impl ModelFile {
         let name = name.ok_or_else(|| fault(ModelFault::MissingSetting(key.to_owned())))?;
         let architecture = by_gguf_name(name).map_err(fault)?;
         let config = architecture.config_from_gguf(&file)?;
-        let tokenizer = Tokenizer::from_gguf(file.metadata())?;
+        let tokenizer = Tokenizer::from_gguf(file.metadata());
+        let tokenizer = tokenizer.map_err(|error| error.in_tokenizer_file(path))?;
         let title = file.metadata().str("general.name")?.map(str::to_owned);
         let chat_template = tokenizer.chat_template().map(str::to_owned);
         let name = title.unwrap_or_else(|| file_stem(path));
@@ -79,10 +80,8 @@ impl ModelFile {
         let config = architecture.config_from_hf(settings).map_err(fault)?;
         let naming = architecture.hf_naming(&|name| model.tensor(name).is_some());
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-        let tokenizer_path = folder.join("tokenizer.json");
-        let bytes = std::fs::read(&tokenizer_path).map_err(|e| Error::io(&tokenizer_path, e))?;
-        let tokenizer = Tokenizer::from_json(&bytes)?;
-        let chat_template = hf_chat_template(folder)?;
+        let tokenizer = Tokenizer::open_json(&folder.join("tokenizer.json"))?;
+        let chat_template = sidecar::chat_template(folder)?;
         let provider = Provider::safetensors(model, naming);
         let name = file_stem(path);
         Self { config, provider, tokenizer, chat_template, name }.checked()
@@ -100,17 +99,4 @@ impl ModelFile {
 
 fn file_stem(path: &Path) -> String {
     path.file_stem().map_or_else(|| "model".to_owned(), |s| s.to_string_lossy().into_owned())
-}
-
-/// The template in `chat_template.jinja` or in `tokenizer_config.json`.
-fn hf_chat_template(folder: &Path) -> Result<Option<String>> {
-    let jinja = folder.join("chat_template.jinja");
-    if jinja.is_file() {
-        return std::fs::read_to_string(&jinja).map(Some).map_err(|e| Error::io(&jinja, e));
-    }
-    let path = folder.join("tokenizer_config.json");
-    let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
-    let config: Value = serde_json::from_slice(&bytes)
-        .map_err(|e| Error::io(&path, std::io::Error::new(std::io::ErrorKind::InvalidData, e)))?;
-    Ok(config.get("chat_template").and_then(Value::as_str).map(str::to_owned))
 }

@@ -16,6 +16,7 @@ mod qwen3;
 mod qwen35;
 mod registry;
 mod settings;
+mod sidecar;
 mod tensors;
 mod verify;
 mod weights;

@@ -1,6 +1,8 @@
 //! The tokenizer: text to ids and back.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use super::bpe::{Merges, Scratch};
 use super::fault::TokenizerFault;
@@ -11,12 +13,15 @@ use super::parts::{TokenKind, TokenizerParts};
 use super::scan::Pre;
 use super::special::{Part, Specials};
 use super::vocab::Vocab;
-use crate::Result;
-use crate::format::Metadata;
+use crate::format::{Metadata, read_small};
+use crate::{Error, Result};
 
 /// Texts of control tokens that end an answer, whatever the file names as `eos`.
 const END_TEXTS: [&str; 6] =
     ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>"];
+
+/// Bytes of a `tokenizer.json`; the largest have some tens of megabytes.
+const MAX_JSON: u64 = 256 << 20;
 
 /// Words up to this many bytes are remembered within one call.
 const CACHED_WORD: usize = 64;
@@ -115,6 +120,16 @@ impl Tokenizer {
     /// an inconsistency.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
         Self::from_parts(&json::read(bytes)?)
+    }
+
+    /// As [`from_json`](Self::from_json), from a file: a regular one of at most 256 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Format`] and [`Error::TokenizerFile`], which name the file.
+    pub fn open_json(path: &Path) -> Result<Self> {
+        let absent = || Error::io(path, ErrorKind::NotFound.into());
+        let bytes = read_small(path, "tokenizer.json", MAX_JSON)?.ok_or_else(absent)?;
+        Self::from_json(&bytes).map_err(|error| error.in_tokenizer_file(path))
     }
 
     /// The ids of a text, in time linear in its length (n log n at worst, for a word

@@ -1,6 +1,7 @@
 //! What can go wrong with a tokenizer.
 
-/// A fault of building or using a tokenizer. Text that comes from a file is
+/// A fault of building or using a tokenizer. The file, where there is one, is named by
+/// [`Error::TokenizerFile`](crate::Error::TokenizerFile). Text that comes from a file is
 /// escaped and cut short, so that every message stays on one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -20,10 +21,10 @@ pub enum TokenizerFault {
         at: usize,
     },
     /// A `tokenizer.json` is not JSON, or not of that shape.
-    #[error("tokenizer.json: {0}")]
+    #[error("not the JSON of a tokenizer: {0}")]
     BadJson(String),
     /// A `tokenizer.json` asks for something that is not done here.
-    #[error("tokenizer.json: the {part} asks for \"{what}\", which is not supported")]
+    #[error("the {part} asks for \"{what}\", which is not supported")]
     UnsupportedJson {
         /// Which part of the file.
         part: &'static str,
@@ -31,7 +32,7 @@ pub enum TokenizerFault {
         what: String,
     },
     /// The ids of a `tokenizer.json` leave one out or give one twice.
-    #[error("tokenizer.json: id {id} comes where {want} should; ids must count up from 0")]
+    #[error("id {id} comes where {want} should; ids must count up from 0")]
     IdNotInOrder {
         /// The id met.
         id: u32,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::fault::TokenizerFault;
 
@@ -30,7 +30,10 @@ impl Specials {
         let finder = if tokens.is_empty() {
             None
         } else {
+            // Of the kinds of automaton the one that grows with the bytes alone: left to
+            // choose, the builder takes hundreds of times the bytes of some texts.
             let built = AhoCorasick::builder()
+                .kind(Some(AhoCorasickKind::ContiguousNFA))
                 .match_kind(MatchKind::LeftmostLongest)
                 .build(tokens.iter().map(|(_, text)| text));
             Some(built.map_err(|_| TokenizerFault::TooManySpecials(tokens.len()))?)
@@ -79,6 +82,27 @@ mod tests {
             Part::Special(id) => out += &format!("[{id}]"),
         });
         out
+    }
+
+    /// An automaton of the whole megabyte takes a few dozen bytes for each: left to its
+    /// own choice the builder takes 500.
+    #[test]
+    fn memory_stays_in_proportion_to_the_texts() {
+        let mut state = 5u32;
+        let mut letter = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from_u32(0x100 + (state >> 16) % 0xe00).unwrap()
+        };
+        let texts: Vec<String> = (0..90).map(|_| (0..4000).map(|_| letter()).collect()).collect();
+        let bytes: usize = texts.iter().map(String::len).sum();
+        let specials = Specials::new((0..90).zip(texts.iter().map(String::as_str)).collect());
+        let specials = specials.unwrap();
+        let memory = specials.finder.as_ref().map_or(0, AhoCorasick::memory_usage);
+        assert!(bytes > 700_000 && memory < 40 * bytes, "{memory} for {bytes}");
+        let text = format!("a{}b", texts[7]);
+        let mut found = Vec::new();
+        specials.cut(&text, |part| found.push(part));
+        assert_eq!(found, [Part::Text("a"), Part::Special(7), Part::Text("b")]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod engine;
 mod gpu;
 mod help;
 mod hostile;
+mod hostile_contents;
 mod json;
 mod prompts;
 mod streams;

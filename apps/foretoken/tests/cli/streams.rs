@@ -43,7 +43,14 @@ fn long_listings_into_a_closed_pipe_end_quietly() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_a_failure() {
-    for args in [&["devices"][..], &["generate", "a", "-n", "4"], &["tokenize", "--json", "a"]] {
+    for args in [
+        &["devices"][..],
+        &["generate", "a", "-n", "4"],
+        &["tokenize", "--json", "a"],
+        &["--help"],
+        &["bench", "--help"],
+        &["--version"],
+    ] {
         let full = std::fs::File::create("/dev/full").unwrap();
         let output = command(args).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}");

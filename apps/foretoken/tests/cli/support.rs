@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use foretoken::format::{GgufFile, GgufWriter, OpenOptions, TensorSource, Value as Setting};
+use foretoken::tensor::Shape;
 use serde_json::Value;
 
 /// In the warning that `auto` passed over a GPU.
@@ -103,4 +105,50 @@ pub(crate) fn part_of_a_character() -> u64 {
 /// The ids that `tokenize` gives for a text on stdin.
 pub(crate) fn ids_of(text: &[u8]) -> Value {
     run_with_stdin(&["tokenize", "--json"], text).json()["ids"].clone()
+}
+
+/// What is different in a model made from another.
+#[derive(Default)]
+pub(crate) struct Changes<'a> {
+    /// Settings set anew, or added.
+    pub(crate) settings: &'a [(&'a str, Setting)],
+    /// The tensor whose bytes are all 0xff, which is a NaN in every type of float.
+    pub(crate) broken: &'a str,
+    /// What this tensor is called.
+    pub(crate) renamed: Option<(&'a str, &'a str)>,
+    /// The tensors with this ending get rows of so many zeros.
+    pub(crate) widened: Option<(&'a str, usize)>,
+}
+
+/// Writes a model of `models/nano` with changes.
+pub(crate) fn changed(name: &str, to: &Path, changes: &Changes<'_>) {
+    let file = GgufFile::open(&nano(name), &OpenOptions::default()).unwrap();
+    let mut writer = GgufWriter::new(to);
+    for (key, value) in file.metadata().iter() {
+        if changes.settings.iter().all(|(other, _)| *other != key) {
+            writer.metadata(key, value.clone()).unwrap();
+        }
+    }
+    for (key, value) in changes.settings {
+        writer.metadata(key, value.clone()).unwrap();
+    }
+    let mut data = Vec::new();
+    for info in file.tensors() {
+        let (mut shape, mut bytes) = (info.shape(), file.data(info).to_vec());
+        if let Some((ending, width)) = changes.widened
+            && info.name().ends_with(ending)
+        {
+            shape = Shape::new(&[shape.rows(), width]).unwrap();
+            bytes = vec![0; info.dtype().bytes_for(shape.elements()).unwrap()];
+        }
+        if info.name() == changes.broken {
+            bytes.fill(0xff);
+        }
+        let renamed = changes.renamed.filter(|(old, _)| *old == info.name());
+        let name = renamed.map_or(info.name(), |(_, new)| new);
+        writer.tensor(name, info.dtype(), shape).unwrap();
+        data.push(bytes);
+    }
+    let mut body = writer.begin(std::fs::File::create(to).unwrap()).unwrap();
+    data.iter().for_each(|bytes| body.data(bytes).unwrap());
 }

@@ -16,6 +16,8 @@ pub(super) const DEFAULT_ALIGNMENT: u32 = 32;
 pub(super) const MAX_ALIGNMENT: u32 = 1 << 20;
 /// The specification's limit for keys; tensor names are held to it too.
 pub(super) const MAX_NAME: u64 = 65535;
+/// More than any model has, so that a file cannot take many times its size in memory.
+pub(super) const MAX_TENSORS: usize = 200_000;
 /// The key that holds the alignment.
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
@@ -39,13 +41,14 @@ struct Declared {
 /// Parses one file.
 pub(super) fn parse(path: &Path, all: &SharedBytes) -> Result<Contents, FormatFault> {
     let mut cur = Cursor::new(all);
-    let version = magic_and_version(&mut cur)?;
-    let head = |s: super::cursor::Short| s.within("the file header");
-    let (n_tensors, n_kv) = (cur.u64().map_err(head)?, cur.u64().map_err(head)?);
+    let Fixed { version, n_tensors, n_kv } = fixed(&mut cur)?;
     // The shortest metadata entry: an empty key (refused below, by name), its type, a byte.
     cur.fits(n_kv, 8 + 4 + 1, || "the metadata".to_owned())?;
     // The shortest tensor info: an empty name and no dimensions (refused below), type, offset.
     cur.fits(n_tensors, 8 + 4 + 4 + 8, || "the tensor list".to_owned())?;
+    if n_tensors > MAX_TENSORS as u64 {
+        return Err(FormatFault::TooManyTensors { count: n_tensors, limit: MAX_TENSORS });
+    }
 
     let mut metadata = Metadata::new(path);
     for index in 0..n_kv {
@@ -67,6 +70,25 @@ pub(super) fn parse(path: &Path, all: &SharedBytes) -> Result<Contents, FormatFa
     }
     let tensors = place(declared, all, cur.pos(), alignment)?;
     Ok(Contents { metadata, tensors, version, alignment })
+}
+
+/// What every file starts with.
+struct Fixed {
+    version: u32,
+    n_tensors: u64,
+    n_kv: u64,
+}
+
+fn fixed(cur: &mut Cursor<'_>) -> Result<Fixed, FormatFault> {
+    let version = magic_and_version(cur)?;
+    let head = |s: super::cursor::Short| s.within("the file header");
+    let (n_tensors, n_kv) = (cur.u64().map_err(head)?, cur.u64().map_err(head)?);
+    Ok(Fixed { version, n_tensors, n_kv })
+}
+
+/// Checks the start of a file, of which some dozen bytes will do.
+pub(super) fn check_start(start: &[u8], _size: u64) -> Result<(), FormatFault> {
+    fixed(&mut Cursor::new(start)).map(drop)
 }
 
 fn magic_and_version(cur: &mut Cursor<'_>) -> Result<u32, FormatFault> {

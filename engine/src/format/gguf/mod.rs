@@ -24,6 +24,9 @@ pub use writer::{GgufBody, GgufWriter};
 use super::{FormatFault, OpenOptions, SharedBytes, TensorInfo, TensorSource, file};
 use crate::{Error, Result};
 
+/// What is loaded here.
+const FORMAT: file::Format = file::Format { name: "GGUF", check_start: header::check_start };
+
 /// An open GGUF model: one file, or all shards of a split one.
 #[derive(Debug)]
 pub struct GgufFile {
@@ -43,8 +46,8 @@ impl GgufFile {
     /// [`Error::Io`] when a file cannot be read, [`Error::Format`] when one is malformed
     /// or missing; the path in the error is that of the file at fault.
     pub fn open(path: &Path, opts: &OpenOptions) -> Result<Self> {
-        let bytes = file::load(path, *opts, "GGUF")?;
-        split::assemble(path, &bytes, |shard| file::load(shard, *opts, "GGUF"))
+        let bytes = file::load(path, *opts, FORMAT)?;
+        split::assemble(path, &bytes, |shard| file::load(shard, *opts, FORMAT))
     }
 
     /// Parses a model held in memory; `path` serves for messages. A shard of a split

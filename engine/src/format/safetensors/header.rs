@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::json::{self, Entries};
+use super::json::{self, Entries, MAX_ENTRIES};
 use crate::format::shown::Shown;
 use crate::format::{FormatFault, SharedBytes, TensorInfo};
 use crate::tensor::{DType, MAX_DIMS, Shape};
@@ -14,6 +14,9 @@ use crate::tensor::{DType, MAX_DIMS, Shape};
 const MAX_HEADER: u64 = 100_000_000;
 /// Dimensions past which a shape is not read; the engine holds [`MAX_DIMS`].
 const MAX_JSON_DIMS: usize = 64;
+/// Bytes before the header.
+const START: usize = 8;
+const NOT_A_HEADER: &str = "not a safetensors header";
 /// The one key that is not a tensor: free text by key.
 const METADATA_KEY: &str = "__metadata__";
 
@@ -28,38 +31,15 @@ pub(super) fn parse(all: &SharedBytes) -> Result<Contents, FormatFault> {
     if all.is_empty() {
         return Err(FormatFault::Empty);
     }
-    let size = all.len() as u64;
-    let short = |what: &str, at, need| FormatFault::Truncated {
-        what: what.to_owned(),
-        at,
-        need,
-        left: size.saturating_sub(at),
-    };
-    let Some((len, rest)) = all.split_first_chunk::<8>() else {
-        return Err(short("the header length", 0, 8));
-    };
-    let len = u64::from_le_bytes(*len);
-    if len > MAX_HEADER {
-        return Err(FormatFault::HeaderTooLong { len, limit: MAX_HEADER });
-    }
-    // At most 100 MB, so that it fits any `usize`.
-    let (head, start) = (rest.get(..len as usize), 8 + len as usize);
-    let head = head.ok_or_else(|| short("the header", 8, len))?;
-    let data = all.slice(start..all.len()).unwrap_or_default();
-    // The format wants the object to start at once; only spaces may follow it.
-    let json = |detail: &str| FormatFault::Json {
-        what: "not a safetensors header",
-        detail: detail.to_owned(),
-    };
-    if head.first() != Some(&b'{') {
-        return Err(json("it does not start with '{'"));
-    }
-    let header: Header =
-        serde_json::from_slice(head).map_err(|e| json::fault("not a safetensors header", &e))?;
-    check_layout(&header.0, data.len() as u64)?;
+    let len = check_start(all, all.len() as u64)?;
+    let head = all.get(START..START + len).unwrap_or_default();
+    let data = all.slice(START + len..all.len()).unwrap_or_default();
+    let header: Header = serde_json::from_slice(head).map_err(|e| json::fault(NOT_A_HEADER, &e))?;
+    let tensors = header.0.tensors()?;
+    check_layout(&tensors, data.len() as u64)?;
 
     let mut out = Contents { tensors: Vec::new(), unusable: Vec::new() };
-    for (name, entry) in header.0 {
+    for (name, entry) in tensors {
         match usable(&name, &entry)? {
             Ok((dtype, shape)) => {
                 // `check_layout` found the offsets inside the data, hence in `usize`.
@@ -71,6 +51,34 @@ pub(super) fn parse(all: &SharedBytes) -> Result<Contents, FormatFault> {
         }
     }
     Ok(out)
+}
+
+/// Checks the start of a file of `size` bytes (nine are enough) and gives the length of
+/// the header, which lies within the file.
+pub(super) fn check_start(start: &[u8], size: u64) -> Result<usize, FormatFault> {
+    let short = |what: &str, at, need| FormatFault::Truncated {
+        what: what.to_owned(),
+        at,
+        need,
+        left: size.saturating_sub(at),
+    };
+    let Some((len, rest)) = start.split_first_chunk::<START>() else {
+        return Err(short("the header length", 0, START as u64));
+    };
+    let len = u64::from_le_bytes(*len);
+    if len > MAX_HEADER {
+        return Err(FormatFault::HeaderTooLong { len, limit: MAX_HEADER });
+    }
+    if size.saturating_sub(START as u64) < len {
+        return Err(short("the header", START as u64, len));
+    }
+    // The format wants the object to start at once; only spaces may follow it.
+    if len == 0 || rest.first() != Some(&b'{') {
+        let detail = "it does not start with '{'".to_owned();
+        return Err(FormatFault::Json { what: NOT_A_HEADER, detail });
+    }
+    // At most 100 MB, so that it fits any `usize`.
+    Ok(len as usize)
 }
 
 /// Names are unique, and the tensors cover the data without holes and overlaps.
@@ -223,7 +231,7 @@ impl<'de> Deserialize<'de> for Dims {
 }
 
 /// The header: tensors in the order of the JSON text, repeated names included.
-struct Header(Vec<(String, Entry)>);
+struct Header(Entries<Entry>);
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -242,8 +250,10 @@ impl<'de> Visitor<'de> for HeaderVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
         // No size hint is taken: it would be the file's word.
-        let (mut tensors, mut has_metadata) = (Vec::new(), false);
-        while let Some(key) = map.next_key::<String>()? {
+        let (mut list, mut has_metadata) = (Vec::new(), false);
+        while list.len() < MAX_ENTRIES
+            && let Some(key) = map.next_key::<String>()?
+        {
             let named = |e: A::Error| A::Error::custom(format!("{}: {e}", Shown(&key)));
             if key == METADATA_KEY {
                 if std::mem::replace(&mut has_metadata, true) {
@@ -253,8 +263,12 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 continue;
             }
             let entry = map.next_value().map_err(named)?;
-            tensors.push((key, entry));
+            list.push((key, entry));
         }
-        Ok(Header(tensors))
+        let mut count = list.len();
+        while let Some((key, _)) = map.next_entry::<String, IgnoredAny>()? {
+            count += usize::from(key != METADATA_KEY);
+        }
+        Ok(Header(Entries { list, count }))
     }
 }

@@ -7,11 +7,14 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::json::{self, Entries};
-use crate::format::FormatFault;
+use crate::format::{FormatFault, file};
 use crate::{Error, Result};
 
 /// The index of a model with a hundred thousand tensors is some ten megabytes.
-const MAX_INDEX: u64 = 64 << 20;
+const MAX_INDEX: u64 = 32 << 20;
+
+/// Bytes in the name of a file, the limit of common file systems.
+const MAX_FILE_NAME: usize = 255;
 
 /// The weights of a model.
 pub(super) enum Weights {
@@ -37,7 +40,7 @@ pub(super) fn find(folder: &Path) -> Result<Weights> {
         return Ok(Weights::File(single));
     }
     let index = folder.join("model.safetensors.index.json");
-    if let Some(text) = json::read_optional(&index, "an index", MAX_INDEX)? {
+    if let Some(text) = file::read_small(&index, "an index", MAX_INDEX)? {
         let shards = parse(&text).map_err(|fault| Error::format(&index, fault))?;
         return Ok(Weights::Sharded(Listing { folder: folder.to_path_buf(), shards }));
     }
@@ -61,7 +64,7 @@ fn parse(text: &[u8]) -> Result<BTreeMap<String, Vec<String>>, FormatFault> {
         serde_json::from_slice(text).map_err(|e| json::fault("not a safetensors index", &e))?;
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut names = std::collections::HashSet::new();
-    for (tensor, file) in index.weight_map.0 {
+    for (tensor, file) in index.weight_map.tensors()? {
         if !is_plain(&file) {
             return Err(FormatFault::BadShardPath { file });
         }
@@ -76,12 +79,14 @@ fn parse(text: &[u8]) -> Result<BTreeMap<String, Vec<String>>, FormatFault> {
     Ok(shards)
 }
 
-/// True for the name of a file right in the folder. Both kinds of separator are refused
+/// True for the name of a file right in the folder, of a length that there can be. Both kinds of separator are refused
 /// everywhere, and control characters, which would break one-line messages.
 fn is_plain(file: &str) -> bool {
     let mut parts = Path::new(file).components();
     let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-    one && !file.contains(['/', '\\', ':']) && !file.chars().any(char::is_control)
+    one && file.len() <= MAX_FILE_NAME
+        && !file.contains(['/', '\\', ':'])
+        && !file.chars().any(char::is_control)
 }
 
 #[cfg(test)]
@@ -94,6 +99,19 @@ mod tests {
         for bad in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "c:x", "a\nb", "a/"] {
             assert!(!is_plain(bad), "{bad:?}");
         }
+        assert!(is_plain(&"x".repeat(255)) && !is_plain(&"x".repeat(256)));
+    }
+
+    #[test]
+    fn an_index_of_too_many_tensors_is_refused() {
+        let index = |count: usize| {
+            let entries: Vec<_> = (0..count).map(|i| format!("\"{i:x}\":\"f\"")).collect();
+            parse(format!("{{\"weight_map\":{{{}}}}}", entries.join(",")).as_bytes())
+        };
+        let limit = json::MAX_ENTRIES;
+        assert_eq!(index(limit).unwrap()["f"].len(), limit);
+        let count = limit as u64 + 5;
+        assert_eq!(index(limit + 5), Err(FormatFault::TooManyTensors { count, limit }));
     }
 
     #[test]

@@ -15,8 +15,12 @@ use super::{FormatFault, OpenOptions, SharedBytes, TensorInfo, TensorSource, fil
 use crate::{Error, Result};
 use header::Contents;
 
-/// A `config.json` is a few kilobytes; one with a token map, a few megabytes.
-const MAX_CONFIG: u64 = 16 << 20;
+/// A `config.json` is a few kilobytes. Read, its JSON takes some thirty times as much.
+const MAX_CONFIG: u64 = 1 << 20;
+
+/// What is loaded here.
+const FORMAT: file::Format =
+    file::Format { name: "safetensors", check_start: |s, n| header::check_start(s, n).map(drop) };
 
 /// An open safetensors model: one file, or a folder of shards.
 #[derive(Debug)]
@@ -54,7 +58,7 @@ impl SafetensorsModel {
         let mut model = Self::empty(path, config);
         match weights {
             index::Weights::File(file) => {
-                let bytes = file::load(&file, *opts, "safetensors")?;
+                let bytes = file::load(&file, *opts, FORMAT)?;
                 model.add(&file, &bytes)?;
             }
             index::Weights::Sharded(listing) => model.add_shards(&listing, *opts)?,
@@ -110,7 +114,7 @@ impl SafetensorsModel {
     fn add_shards(&mut self, listing: &index::Listing, opts: OpenOptions) -> Result<()> {
         for (name, promised) in &listing.shards {
             let file = listing.folder.join(name);
-            let bytes = file::load(&file, opts, "safetensors").map_err(|e| match e {
+            let bytes = file::load(&file, opts, FORMAT).map_err(|e| match e {
                 Error::Io { path, source } if source.kind() == ErrorKind::NotFound => {
                     Error::format(path, FormatFault::MissingIndexed)
                 }
@@ -161,7 +165,7 @@ impl TensorSource for SafetensorsModel {
 
 /// Reads `config.json`, which may be absent but not malformed.
 fn config(path: &Path) -> Result<Option<serde_json::Value>> {
-    let Some(text) = json::read_optional(path, "config.json", MAX_CONFIG)? else {
+    let Some(text) = file::read_small(path, "config.json", MAX_CONFIG)? else {
         return Ok(None);
     };
     let map: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)

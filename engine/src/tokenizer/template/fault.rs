@@ -37,7 +37,7 @@ pub enum TemplateFault {
         /// What went wrong.
         detail: String,
     },
-    /// The template did more work, or made more data, than is allowed.
+    /// The template did more work, made more data or took more time than is allowed.
     #[error("the chat template does too much work; is it an endless loop?")]
     OutOfFuel,
     /// The template calls itself too deeply, or nests too deeply.

@@ -12,6 +12,10 @@ const MAX_DEPTH: usize = 128;
 /// Fuel is charged once this many bytes have been written.
 const CHARGE_EVERY: usize = 4096;
 
+/// Bytes written for a unit of fuel: fewer than for other text, since they are written
+/// a few at a time.
+const BYTES_PER_FUEL: u64 = 4;
+
 /// `value|tojson(indent=None, ensure_ascii=False, sort_keys=False, separators=None)`.
 pub(super) fn tojson(
     state: &State,
@@ -171,7 +175,7 @@ impl Writer<'_, '_, '_> {
         let new = self.out.len() - self.charged;
         if new >= at_least {
             self.charged = self.out.len();
-            self.state.consume_fuel(new as u64 / 64)?;
+            self.state.consume_fuel(new as u64 / BYTES_PER_FUEL)?;
         }
         Ok(())
     }

@@ -59,7 +59,10 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     let generation =
         engine.generate(&mut session, &request, &cancel, &mut |event| match event {
             StreamEvent::Prefill { done, total } => bar.set(done, total),
-            StreamEvent::Text(text) => stream.write(text),
+            StreamEvent::Text(text) => {
+                ui.release();
+                stream.write(text);
+            }
         })?;
     if args.json {
         return print_json(&Report::new(&generation, &engine, args));

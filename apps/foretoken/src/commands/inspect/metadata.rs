@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use foretoken::format::{Array, Metadata, Value};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::failure::escaped;
 use crate::output::{Align, Table, WIDTH};
 
 /// Longer arrays are given by type and length in JSON.
@@ -61,18 +62,18 @@ impl MetadataReport<'_> {
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let rows: Vec<(String, String)> = match self {
             Self::Gguf(metadata) => {
-                metadata.iter().map(|(key, value)| (key.to_owned(), in_line(value))).collect()
+                metadata.iter().map(|(key, value)| (escaped(key), in_line(value))).collect()
             }
             Self::Config(config) => {
                 let object = config.and_then(|c| c.as_object()).into_iter().flatten();
-                object.map(|(key, value)| (key.clone(), value.to_string())).collect()
+                object.map(|(key, value)| (escaped(key), value.to_string())).collect()
             }
         };
         let keys = rows.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
         let width = WIDTH.saturating_sub(keys + 2).max(LEAST);
         let mut table = Table::new(&[("key", Align::Left), ("value", Align::Left)]);
         for (key, value) in rows {
-            table.row([key, cut(&value, width)]);
+            table.row([key, cut(&escaped(&value), width)]);
         }
         table.write(out)
     }

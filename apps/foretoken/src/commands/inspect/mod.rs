@@ -20,7 +20,7 @@ use self::source::Source;
 use super::plan::PlanReport;
 use crate::args::InspectArgs;
 use crate::drivers;
-use crate::failure::{in_line, one_line};
+use crate::failure::{escaped, one_line};
 use crate::load::{Demand, session_options};
 use crate::output::{Align, Table, print_json, size, stdout, wrapped};
 
@@ -133,8 +133,8 @@ fn planned(args: &InspectArgs, source: &Source, device: &dyn Device) -> Result<M
 
 fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {
     let mut out = stdout();
-    writeln!(out, "{}", in_line(&report.file))?;
-    let architecture = report.architecture.unwrap_or("unknown");
+    writeln!(out, "{}", escaped(&report.file))?;
+    let architecture = escaped(report.architecture.unwrap_or("unknown"));
     writeln!(out, "{}, architecture {architecture}\n", report.format)?;
     report.metadata.write(&mut out)?;
     writeln!(out)?;
@@ -147,7 +147,7 @@ fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {
     let mut table = Table::new(&columns);
     for t in &report.tensors {
         let dims: Vec<_> = t.shape.iter().map(usize::to_string).collect();
-        table.row([t.name.to_owned(), t.dtype.to_owned(), dims.join("x"), size(t.bytes as u64)]);
+        table.row([escaped(t.name), t.dtype.to_owned(), dims.join("x"), size(t.bytes as u64)]);
     }
     table.write(&mut out)?;
     writeln!(out)?;
