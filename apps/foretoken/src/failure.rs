@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::output::named;
+
 /// Bad usage that only shows after the flags are parsed: exit code 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
@@ -28,7 +30,7 @@ pub(crate) fn of_parsing(error: &clap::Error) -> ExitCode {
     match printed {
         _ if error.exit_code() != 0 => ExitCode::from(2),
         Ok(()) => ExitCode::SUCCESS,
-        Err(unwritten) => of_running(&unwritten.into()),
+        Err(unwritten) => of_running(&named(unwritten).into()),
     }
 }
 

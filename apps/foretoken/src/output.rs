@@ -33,7 +33,8 @@ impl Write for Stdout {
     }
 }
 
-fn named(error: io::Error) -> io::Error {
+/// Says that it was stdout that could not be written.
+pub(crate) fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("stdout: {error}"))
 }
 

@@ -146,11 +146,3 @@ fn devices_that_are_not_here_are_refused() {
     let message = run(&["generate", "a", "--device", "nodriver:3"]).failure();
     assert!(message.contains("nodriver:3") && message.contains("cpu:0"), "{message}");
 }
-
-#[test]
-fn drafting_that_is_not_here_is_refused() {
-    for mode in ["chain", "tree"] {
-        let message = run(&["generate", "a", "--spec", mode]).failure();
-        assert!(message.contains(mode) && message.contains("--spec off"), "{message}");
-    }
-}

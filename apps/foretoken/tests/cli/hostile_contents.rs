@@ -184,11 +184,11 @@ fn warnings_that_cannot_be_written_are_let_go() {
 fn warnings_wait_for_success() {
     let args = ["generate", "a", "-n", "2", "--top-k", "5"];
     let ran = run(&args);
-    assert!(ran.code == Some(0) && ran.stderr.contains("WARN"), "{ran:?}");
+    assert!(ran.code == Some(0) && ran.stderr.contains("warning: "), "{ran:?}");
     let failing = [&args[..], &["--context", "1"]].concat();
     let message = run(&failing).failure();
     assert!(!message.contains("filters"), "{message}");
     // With -v the log is not held back.
     let ran = run(&[&failing[..], &["-v"]].concat());
-    assert!(ran.stderr.contains("WARN") && ran.stderr.contains("error: "), "{ran:?}");
+    assert!(ran.stderr.contains("warning: ") && ran.stderr.contains("error: "), "{ran:?}");
 }

@@ -11,6 +11,7 @@ mod hostile;
 mod hostile_contents;
 mod json;
 mod prompts;
+mod speculation;
 mod streams;
 mod support;
 mod usage;

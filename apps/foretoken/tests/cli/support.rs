@@ -68,6 +68,8 @@ impl Ran {
 
 pub(crate) fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    // Times of steps are kept between runs, but not in the user's own cache.
+    command.env("FORETOKEN_CACHE", env!("CARGO_TARGET_TMPDIR"));
     command.args(args).env_remove("FORETOKEN_MODELS").stdin(Stdio::null());
     command
 }

@@ -11,5 +11,6 @@
 mod chi_square;
 mod drafters;
 mod exact;
+mod faults;
 mod rows;
 mod support;

@@ -1,0 +1,97 @@
+//! Speculative decoding from the command line.
+
+use serde_json::Value;
+
+use super::support::{arg, nano, run};
+
+const PROMPT: &str = "def fibonacci(n):";
+
+fn generate(extra: &[&str]) -> Value {
+    run(&[&["generate", PROMPT, "-n", "48", "--json"], extra].concat()).json()
+}
+
+#[test]
+fn every_mode_and_drafter_gives_the_same_answer() {
+    for sampling in [&[][..], &["--temperature", "0.9", "--seed", "3"]] {
+        let with = |extra: &[&str]| generate(&[sampling, extra].concat());
+        let plain = with(&["--spec", "off"]);
+        assert_eq!(plain["stats"]["spec"], "off");
+        assert!(plain["stats"]["speculation"].is_null());
+        for spec in ["auto", "chain", "tree"] {
+            for draft in [&[][..], &["--draft", "lookup"]] {
+                let other = with(&[&["--spec", spec], draft].concat());
+                assert_eq!(other["ids"], plain["ids"], "{spec} {draft:?}");
+                assert_eq!(other["text"], plain["text"], "{spec} {draft:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn statistics_add_up() {
+    let out = generate(&["--spec", "chain", "--draft-len", "4"]);
+    let stats = &out["stats"];
+    let number = |v: &Value| v.as_u64().unwrap();
+    assert_eq!(stats["spec"], "chain");
+    let histogram: Vec<u64> =
+        stats["acceptance_histogram"].as_array().unwrap().iter().map(number).collect();
+    let steps = number(&stats["speculation"]["speculative_steps"]);
+    assert_eq!(histogram.iter().sum::<u64>(), steps);
+    assert!(steps > 0 && histogram.len() <= 5, "{histogram:?}");
+    let accepted: u64 = (0..).zip(&histogram).map(|(n, count)| n * count).sum();
+    assert_eq!(number(&stats["accepted"]), accepted);
+    assert!(number(&stats["drafted"]) <= 4 * steps);
+    let mean = stats["acceptance_length_mean"].as_f64().unwrap();
+    assert!((mean - 1.0 - accepted as f64 / steps as f64).abs() < 1e-9);
+    // The first token comes from prefill; the last step may accept past the end.
+    let tokens = number(&stats["generated_tokens"]) - 1;
+    assert!(number(&stats["steps"]) + accepted >= tokens);
+    let positions = stats["speculation"]["positions"].as_array().unwrap();
+    assert_eq!(number(&positions[0]["tried"]), steps);
+    assert!(stats["speculation"]["verify_s"].as_f64().unwrap() > 0.0);
+    let choices = stats["speculation"]["choices"].as_object().unwrap();
+    assert!(choices.contains_key("chain 4"), "{choices:?}");
+    assert!(number(&stats["memory"]["draft"]) > 0 && number(&stats["memory"]["verify"]) > 0);
+}
+
+#[test]
+fn what_can_not_be_is_refused() {
+    for flags in [["--draft-len", "0"], ["--draft-len", "64"], ["--tree-budget", "0"]] {
+        let message = run(&[&["generate", PROMPT][..], &flags].concat()).bad_usage();
+        assert!(message.contains("use 1 to 63"), "{message}");
+    }
+    let message = run(&["generate", PROMPT, "--spec", "sideways"]).bad_usage();
+    assert!(message.contains("auto"), "{message}");
+    for spec in ["chain", "tree"] {
+        let message = run(&["generate", PROMPT, "--spec", spec, "--draft", "none"]).failure();
+        assert!(message.contains("no drafter") && message.contains("--spec off"), "{message}");
+    }
+    let message = run(&["generate", PROMPT, "--draft", "no/such.gguf"]).failure();
+    assert!(message.contains("no/such.gguf"), "{message}");
+    // A target is no draft, and the shipped draft does not fit another model.
+    let target = nano("nano-code-Q4_K_M.gguf");
+    let message = run(&["generate", PROMPT, "--draft", arg(&target)]).failure();
+    assert!(message.contains("nano-code-Q4_K_M.gguf"), "{message}");
+    let (scorer, draft) = (nano("nano-scorer-Q8_0.gguf"), nano("nano-dflash-Q8_0.gguf"));
+    let args = ["generate", PROMPT, "-m", arg(&scorer), "--draft", arg(&draft)];
+    let message = run(&args).failure();
+    assert!(message.contains("nano-dflash-Q8_0.gguf"), "{message}");
+}
+
+#[test]
+fn bench_sets_the_modes_side_by_side() {
+    let out = run(&["bench", "--spec", "-n", "8", "-r", "1", "--json"]);
+    let rows: Vec<Value> =
+        out.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tests: Vec<_> = rows.iter().filter_map(|row| row["test"].as_str()).collect();
+    let modes = ["plain", "chain", "tree", "auto"];
+    let want: Vec<_> = ["code", "chat", "prose"]
+        .iter()
+        .flat_map(|genre| modes.map(|mode| format!("{genre} {mode}")))
+        .collect();
+    assert_eq!(tests, want);
+    assert!(rows[1]["acceptance_length_mean"].as_f64().unwrap() >= 1.0);
+    assert_eq!(rows[0]["times_plain"].as_f64(), Some(1.0));
+    let cost = &rows.last().unwrap()["step_times"];
+    assert!(cost["plain_s"].as_f64().unwrap() > 0.0, "{cost}");
+}
