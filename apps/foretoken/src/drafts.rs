@@ -58,6 +58,21 @@ pub(crate) fn load(
     Ok(Drafts::Dflash(plan.load(device, &mut |done, total| bar.set(done, total))?))
 }
 
+/// Room for the trees of a mode.
+pub(crate) fn room(
+    source: &DraftSource,
+    mode: SpecMode,
+    limits: SpecLimits,
+) -> Option<SpeculationRoom> {
+    let (chain, tree) = (limits.draft_len(), limits.tree_budget());
+    match (source, mode) {
+        (DraftSource::None, _) | (_, SpecMode::Off) => None,
+        (_, SpecMode::Chain) => Some(SpeculationRoom { rows: chain + 1, width: 1 }),
+        (_, SpecMode::Tree) => Some(SpeculationRoom::for_budget(tree)),
+        (_, SpecMode::Auto) => Some(SpeculationRoom::for_budget(chain.max(tree))),
+    }
+}
+
 impl Drafts {
     /// A new drafter.
     fn drafter(&self, limits: SpecLimits) -> Result<Option<Box<dyn Drafter>>> {
@@ -68,29 +83,18 @@ impl Drafts {
         })
     }
 
-    /// Room for the trees of a mode.
-    pub(crate) fn room(&self, mode: SpecMode, limits: SpecLimits) -> Option<SpeculationRoom> {
-        let (chain, tree) = (limits.draft_len(), limits.tree_budget());
-        match (self, mode) {
-            (Self::None, _) | (_, SpecMode::Off) => None,
-            (_, SpecMode::Chain) => Some(SpeculationRoom { rows: chain + 1, width: 1 }),
-            (_, SpecMode::Tree) => Some(SpeculationRoom { rows: tree + 1, width: tree }),
-            (_, SpecMode::Auto) => Some(SpeculationRoom { rows: chain.max(tree) + 1, width: tree }),
-        }
-    }
-
-    /// A session, with times of steps from the cache when they are known there.
+    /// A session of these options, with times of steps from the cache when they are
+    /// known there.
     ///
     /// # Errors
     /// Session faults.
     pub(crate) fn session(
         &self,
         engine: &Arc<Engine>,
-        mut options: SessionOptions,
+        options: SessionOptions,
         mode: SpecMode,
         limits: SpecLimits,
     ) -> Result<Session> {
-        options.speculation = self.room(mode, limits);
         let drafter = match options.speculation {
             Some(_) => self.drafter(limits)?,
             None => None,

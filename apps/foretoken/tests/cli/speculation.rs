@@ -55,6 +55,14 @@ fn statistics_add_up() {
 }
 
 #[test]
+fn reasons_are_told_to_those_who_ask() {
+    let ran = run(&["generate", PROMPT, "-n", "8", "--spec", "tree", "-v"]);
+    assert!(ran.stderr.contains("steps: ") && ran.stderr.contains("as asked: "), "{ran:?}");
+    let ran = run(&["generate", PROMPT, "-n", "8", "--spec", "tree"]);
+    assert!(!ran.stderr.contains("as asked"), "{ran:?}");
+}
+
+#[test]
 fn what_can_not_be_is_refused() {
     for flags in [["--draft-len", "0"], ["--draft-len", "64"], ["--tree-budget", "0"]] {
         let message = run(&[&["generate", PROMPT][..], &flags].concat()).bad_usage();

@@ -76,7 +76,7 @@ impl Pace {
     ) -> Result<Outcome> {
         let remaining = run.remaining();
         let decision = self.controller.choose(remaining);
-        tracing::trace!(%decision, "step");
+        tracing::debug!(%decision, "step");
         let shape = match decision.choice {
             Choice::Plain => None,
             Choice::Chain { len } => Some(TreeShape::chain(len)),

@@ -162,6 +162,9 @@ impl Session {
 
     /// Checks the history and cuts the shape so that no path leads past the context.
     fn admit(&self, history: &[u32], shape: TreeShape) -> Result<TreeShape, GenerateFault> {
+        if self.speculation.is_none() {
+            return Err(GenerateFault::NoDrafter);
+        }
         let (committed, context) = (self.committed, self.options.context);
         if history.len() != committed + 1 {
             let history = history.len();

@@ -108,7 +108,7 @@ fn speculate_all(
                 Ok(row.speculated(speculated))
             };
             let add = |row| results.add(row);
-            let cost = speculation::measure(&engine, &drafts, args, limits, row, add)?;
+            let cost = speculation::measure(&engine, &source, &drafts, args, limits, row, add)?;
             if let Some(cost) = cost {
                 results.cost(&cost)?;
             }

@@ -15,9 +15,9 @@ use foretoken::tokenizer::Special;
 
 use super::genres::{GENRES, Genre};
 use super::report::{Row, Speculated};
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, DraftSource};
 use crate::chat;
-use crate::drafts::Drafts;
+use crate::drafts::{self, Drafts};
 
 /// Modes, plain decoding first.
 const MODES: [SpecMode; 4] = [SpecMode::Off, SpecMode::Chain, SpecMode::Tree, SpecMode::Auto];
@@ -38,6 +38,7 @@ struct Lane {
 /// Engine faults; a mode whose answer differs from plain decoding's.
 pub(super) fn measure(
     engine: &Arc<Engine>,
+    source: &DraftSource,
     drafts: &Drafts,
     args: &BenchArgs,
     limits: SpecLimits,
@@ -54,6 +55,7 @@ pub(super) fn measure(
         options.chunk = args.chunk;
         let mut lanes = Vec::new();
         for mode in MODES {
+            options.speculation = drafts::room(source, mode, limits);
             let session = drafts.session(engine, options, mode, limits)?;
             let (rates, answers) = (Vec::new(), Vec::new());
             lanes.push(Lane { mode, session, rates, steps: 0, accepted: 0, answers });

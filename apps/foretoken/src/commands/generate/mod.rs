@@ -10,6 +10,7 @@ use foretoken::generate::{
     Cancel, GenerateRequest, Generation, Speculate, StopMatcher, StreamEvent,
 };
 use foretoken::model::ModelFile;
+use foretoken::speculate::SpecStats;
 
 use self::report::Report;
 use self::stream::TextStream;
@@ -17,7 +18,7 @@ use super::tokenize::encode;
 use crate::args::GenerateArgs;
 use crate::failure::usage;
 use crate::load::{self, Demand, check_ids, check_prompt, open_model, session_options};
-use crate::output::print_json;
+use crate::output::{print_json, wrapped};
 use crate::ui::Ui;
 use crate::{chat, drafts, drivers, interrupt, prompt};
 
@@ -44,13 +45,17 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     let device = drivers::open(&args.device.device, args.device.driver_options())?;
     let tokens = request.prompt.len().saturating_add(args.max_tokens);
     let demand = Demand { tokens, all_logits: false };
-    let options = session_options(&file, &*device, &args.session, demand)?;
+    let mut options = session_options(&file, &*device, &args.session, demand)?;
     check_prompt(&file, &request.prompt, options.context, 1)?;
-    let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
     let source = args.draft.source(args.spec, args.model.model.as_deref());
+    options.speculation = drafts::room(&source, args.spec, limits);
+    let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
     let activations = args.session.activations.into();
     let drafts = drafts::load(&source, &engine, &args.model.open_options(), activations, ui)?;
     let mut session = drafts.session(&engine, options, args.spec, limits)?;
+    if session.drafter().is_some() {
+        ui.detail(session.plan());
+    }
 
     let cancel = Cancel::default();
     interrupt::cancels(&cancel)?;
@@ -68,6 +73,10 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
         return print_json(&Report::new(&generation, &engine, args));
     }
     stream.finish(io::stdout().is_terminal())?;
+    if let Some(spec) = &generation.stats.speculation {
+        // The answer may have ended in the middle of a line.
+        ui.detail(format_args!("\n{}", choices(spec)));
+    }
     ui.note(summary(&generation));
     Ok(())
 }
@@ -93,6 +102,16 @@ fn prompt_ids(args: &GenerateArgs, file: &ModelFile, text: &str) -> Result<Vec<u
         return chat::ids(file, args.system.as_deref(), text);
     }
     Ok(encode(&file.tokenizer, text, args.no_special))
+}
+
+/// What the steps of a request were, and why, for those who asked for more.
+fn choices(spec: &SpecStats) -> String {
+    let list = |items: Vec<String>| items.join(", ");
+    let choices = spec.choices.iter().map(|(choice, n)| format!("{choice}: {n}")).collect();
+    let reasons = spec.reasons.iter().map(|(reason, n)| format!("{reason}: {n}")).collect();
+    let text = format!("steps: {}\nreasons: {}", list(choices), list(reasons));
+    let lines: Vec<_> = text.lines().map(|line| wrapped(line, 2)).collect();
+    lines.join("\n")
 }
 
 /// Counts and speeds, in one line of at most 80 columns.
