@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Result, bail};
-use foretoken::device::Activations;
+use foretoken::device::{Activations, MemoryKind};
 use foretoken::format::{GgufFile, OpenOptions};
 use foretoken::generate::{Engine, Session, SessionOptions, SpeculationRoom};
 use foretoken::speculate::dflash::{DflashFile, DflashPlan};
@@ -13,7 +14,7 @@ use foretoken::speculate::{
 };
 
 use crate::args::DraftSource;
-use crate::models::{Located, locate};
+use crate::models::{Located, locate_for};
 use crate::ui::Ui;
 
 /// A drafter's origin, loaded; sessions make their own drafters from it.
@@ -42,7 +43,7 @@ pub(crate) fn load(
         DraftSource::Lookup => return Ok(Drafts::Lookup),
         DraftSource::Model(name) => name,
     };
-    let file = match locate(Some(name))? {
+    let file = match locate_for("--draft", Some(name))? {
         Located::Path(path) => DflashFile::open(&path, open)?,
         Located::Embedded { name, bytes } => {
             DflashFile::from_gguf(GgufFile::from_bytes(name.as_ref(), bytes)?)?
@@ -94,6 +95,7 @@ impl Drafts {
         options: SessionOptions,
         mode: SpecMode,
         limits: SpecLimits,
+        activations: Activations,
     ) -> Result<Session> {
         let drafter = match options.speculation {
             Some(_) => self.drafter(limits)?,
@@ -101,16 +103,16 @@ impl Drafts {
         };
         let Some(drafter) = drafter else { return Ok(engine.session(options)?) };
         let mut session = engine.session_with_drafter(options, drafter)?;
-        if mode == SpecMode::Auto {
-            time_steps(&mut session)?;
+        if mode == SpecMode::Auto && options.context >= Session::CALIBRATION_CONTEXT {
+            let key = self.key(&session, activations);
+            time_steps(&mut session, key)?;
         }
         Ok(session)
     }
 }
 
 /// Takes times of steps from the cache, or measures them and keeps them there.
-fn time_steps(session: &mut Session) -> Result<()> {
-    let key = key(session);
+fn time_steps(session: &mut Session, key: CostKey) -> Result<()> {
     let Some(path) = cache_file() else {
         session.calibrate()?;
         return Ok(());
@@ -126,19 +128,53 @@ fn time_steps(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// What the times of a session depend on.
-fn key(session: &Session) -> CostKey {
-    let info = session.engine().device_info();
-    let options = session.options();
-    let drafter = session.drafter().unwrap_or("none");
-    let weights = session.plan().of(foretoken::device::MemoryKind::Weights);
-    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
-    CostKey {
-        device: format!("{}:{} {} x{}", info.driver, info.index, info.name, info.units),
-        model: format!("{} {weights} {}", session.engine().name(), options.kv_type),
-        drafter: format!("{drafter} {:?}", options.speculation),
-        build: format!("{} {profile}", env!("CARGO_PKG_VERSION")),
+impl Drafts {
+    /// A name for results.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Dflash(model) => model.name.clone(),
+            Self::Lookup => "lookup".to_owned(),
+            Self::None => "none".to_owned(),
+        }
     }
+
+    /// What the times of a session depend on.
+    fn key(&self, session: &Session, activations: Activations) -> CostKey {
+        let (info, options) = (session.engine().device_info(), session.options());
+        let weights = session.plan().of(MemoryKind::Weights);
+        let precision = match activations {
+            Activations::Fast => "fast",
+            Activations::F32 => "f32",
+        };
+        let features = info.features.join(" ");
+        let drafter = match self {
+            Self::Dflash(model) => format!("{} {} bytes", model.name, model.bytes),
+            _ => self.name(),
+        };
+        let room = options.speculation.map_or((0, 0), |room| (room.rows, room.width));
+        CostKey {
+            device: format!(
+                "{}:{} {} {} x{} [{features}]",
+                info.driver, info.index, info.name, info.arch, info.units
+            ),
+            model: format!(
+                "{} {weights} bytes, {precision} activations, {} cache",
+                session.engine().name(),
+                options.kv_type
+            ),
+            drafter: format!("{drafter}, {} rows of {}", room.0, room.1),
+            build: build(),
+        }
+    }
+}
+
+/// This executable: its version, size and age, so that another build measures anew.
+fn build() -> String {
+    let meta = std::env::current_exe().and_then(std::fs::metadata);
+    let size = meta.as_ref().map_or(0, std::fs::Metadata::len);
+    let age = meta.ok().and_then(|m| m.modified().ok()?.duration_since(UNIX_EPOCH).ok());
+    let age = age.map_or(0, |age| age.as_secs());
+    format!("{} {size} {age}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Where step times are kept: `FORETOKEN_CACHE`, or the user's cache folder.

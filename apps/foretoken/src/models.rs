@@ -40,6 +40,14 @@ pub(crate) enum Located {
 /// # Errors
 /// When nothing is found, saying where was looked.
 pub(crate) fn locate(asked: Option<&Path>) -> Result<Located> {
+    locate_for("--model", asked)
+}
+
+/// The same for what another flag names.
+///
+/// # Errors
+/// As [`locate`].
+pub(crate) fn locate_for(flag: &str, asked: Option<&Path>) -> Result<Located> {
     let places = places(&Surroundings::of_process());
     let name = match asked {
         Some(path) if path.exists() => return Ok(Located::Path(path.to_owned())),
@@ -55,7 +63,7 @@ pub(crate) fn locate(asked: Option<&Path>) -> Result<Located> {
     }
     let names: Vec<_> = places.iter().map(|p| shown(p)).collect();
     let looked = if names.is_empty() { "(nothing)".to_owned() } else { names.join(", ") };
-    let hint = format!("give --model FILE or set {VARIABLE}");
+    let hint = format!("give {flag} FILE or set {VARIABLE}");
     bail!("{}: no such file, and no model of that name in {looked}; {hint}", shown(name))
 }
 

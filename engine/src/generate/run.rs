@@ -148,6 +148,7 @@ impl<'a> Run<'a> {
             let id = self.choose(session.tree_logits(row)?)?;
             let outcome = self.take(id, on_event);
             if matches!(outcome, Outcome::End(_)) {
+                session.abandon_tree(self.path.len())?;
                 return Ok(outcome);
             }
             match session.tree_child(row, id) {

@@ -13,7 +13,7 @@ use crate::kernel::{
 use crate::tensor::{DType, Tensor};
 
 /// Times the operations of a speculative step leave, in the order of `clock`.
-pub(super) const STAMPS: usize = 4;
+pub(super) const STAMPS: usize = 5;
 
 /// Activations of a verification pass of up to `M` rows, all of them with logits.
 pub struct VerifyBuffers {
@@ -27,7 +27,8 @@ pub struct VerifyBuffers {
     pub path: Path,
     /// `[3 + M]` I32 of the walk. `clock` follows it, so that one copy fetches both.
     pub result: Tensor,
-    /// `[4]` I64: before the draft, after it, after verification, after the commit.
+    /// `[5]` I64: before the draft, after it, after verification, before the commit,
+    /// after it. The host may choose between the third and the fourth.
     pub clock: Tensor,
 }
 

@@ -85,21 +85,18 @@ impl SpecStats {
             .then(|| 1.0 + self.accepted as f64 / self.speculative_steps as f64)
     }
 
-    /// The shape most speculative steps had: `off`, `chain` or `tree`.
+    /// What most steps were: `off`, `chain` or `tree`. A step for which nothing was
+    /// proposed was a plain one.
     pub fn shape(&self) -> &'static str {
-        let mut counts = [("off", 0u64), ("chain", 0), ("tree", 0)];
-        for (choice, steps) in &self.choices {
-            let counted = counts.iter_mut().find(|count| count.0 == choice.shape());
-            if let Some(count) = counted.filter(|count| count.0 != "off") {
-                count.1 += steps;
-            }
+        if self.speculative_steps * 2 < self.steps.max(1) {
+            return "off";
         }
-        let [off, chain, tree] = counts;
+        let count = |shape| {
+            let of_shape = self.choices.iter().filter(|(choice, _)| choice.shape() == shape);
+            of_shape.map(|(_, steps)| steps).sum::<u64>()
+        };
         // A tie goes to the simpler shape.
-        [chain, tree]
-            .into_iter()
-            .fold(off, |best, next| if next.1 > best.1 { next } else { best })
-            .0
+        if count("tree") > count("chain") { "tree" } else { "chain" }
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct BenchArgs {
     pub(crate) no_mmap: bool,
     /// Measure speculative decoding instead: whole requests on code, chat and prose, -n
     /// tokens each, plain and speculative side by side
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["n_prompt", "n_depth"])]
     pub(crate) spec: bool,
     #[command(flatten)]
     pub(crate) draft: DraftArgs,

@@ -54,8 +54,9 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "N", requires = "json")]
     #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) logprobs: Option<usize>,
-    /// Draft tokens and verify them together. The answer is the same in every mode;
-    /// auto measures what pays and is never slower than off
+    /// Draft tokens and verify them together; the answer is the same in every mode. auto
+    /// takes what pays, by times of steps measured once and kept in FORETOKEN_CACHE or
+    /// the user's cache folder
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = mode())]
     #[arg(help_heading = "Speculative decoding")]
     pub(crate) spec: SpecMode,

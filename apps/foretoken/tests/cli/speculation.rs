@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::support::{arg, nano, run};
+use super::support::{arg, command, nano, run};
 
 const PROMPT: &str = "def fibonacci(n):";
 
@@ -54,6 +54,50 @@ fn statistics_add_up() {
     assert!(number(&stats["memory"]["draft"]) > 0 && number(&stats["memory"]["verify"]) > 0);
 }
 
+/// Requests whose choices are made on the host report their own last step.
+#[test]
+fn statistics_are_those_of_the_request_itself() {
+    for n in ["3", "17", "48"] {
+        let with = |extra: &[&str]| {
+            let args = ["generate", PROMPT, "-n", n, "--spec", "tree", "--json"];
+            run(&[&args[..], extra].concat()).json()["stats"].clone()
+        };
+        let (device, host) = (with(&[]), with(&["--logprobs", "1"]));
+        for field in ["steps", "drafted", "acceptance_histogram"] {
+            // The device walks past the end of the answer, the host stops at it: only the
+            // last step may differ.
+            if field == "acceptance_histogram" {
+                let count = |v: &Value| {
+                    v[field].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>()
+                };
+                assert_eq!(count(&device), count(&host), "{n}");
+            } else {
+                assert_eq!(device[field], host[field], "{n}: {field}");
+            }
+        }
+        let spent = |s: &Value| {
+            let s = &s["speculation"];
+            ["draft_s", "verify_s", "commit_s"].map(|t| s[t].as_f64().unwrap()).iter().sum::<f64>()
+        };
+        assert!(spent(&host) > 0.0 && spent(&host) <= host["decode_s"].as_f64().unwrap());
+    }
+}
+
+#[test]
+fn the_smallest_contexts_and_answers_need_no_timing() {
+    let cache = tempfile::tempdir().unwrap();
+    for context in ["2", "3", "4", "7", "8", "9", "12"] {
+        let args = ["generate", "x", "-c", context, "--draft", "lookup", "-n", "8"];
+        let output = command(&args).env("FORETOKEN_CACHE", cache.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{context}: {output:?}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let args = ["generate", "x", "-n", "1"];
+    let output = command(&args).env("FORETOKEN_CACHE", empty.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(std::fs::read_dir(empty.path()).unwrap().next().is_none());
+}
+
 #[test]
 fn reasons_are_told_to_those_who_ask() {
     let ran = run(&["generate", PROMPT, "-n", "8", "--spec", "tree", "-v"]);
@@ -76,6 +120,11 @@ fn what_can_not_be_is_refused() {
     }
     let message = run(&["generate", PROMPT, "--draft", "no/such.gguf"]).failure();
     assert!(message.contains("no/such.gguf"), "{message}");
+    let message = run(&["generate", PROMPT, "--draft", "nosuch"]).failure();
+    assert!(message.contains("--draft FILE"), "{message}");
+    for flags in [&["-n", "0"][..], &["-n", "8,16"], &["--draft", "none"], &["-p", "8"]] {
+        run(&[&["bench", "--spec"][..], flags].concat()).bad_usage();
+    }
     // A target is no draft, and the shipped draft does not fit another model.
     let target = nano("nano-code-Q4_K_M.gguf");
     let message = run(&["generate", PROMPT, "--draft", arg(&target)]).failure();

@@ -7,6 +7,9 @@ use crate::generate::{GenerateFault, Session, WantLogits};
 use crate::speculate::{Calibration, CalibrationPlan, CostPoints, Task};
 
 impl Session {
+    /// Smallest context in which steps can be timed. Below it `auto` is plain decoding.
+    pub const CALIBRATION_CONTEXT: usize = 8;
+
     /// Times of steps, when they were measured or handed in.
     pub fn cost(&self) -> Option<&CostPoints> {
         self.speculation.as_deref()?.cost.as_ref()
@@ -27,7 +30,8 @@ impl Session {
     /// Measures the times of steps: a second or two. The session is empty afterwards.
     ///
     /// # Errors
-    /// `NoDrafter`, device faults.
+    /// `NoDrafter`; `ContextLengthExceeded` below
+    /// [`CALIBRATION_CONTEXT`](Self::CALIBRATION_CONTEXT); device faults.
     pub fn calibrate(&mut self) -> Result<&CostPoints> {
         let (on_host, capacity) = {
             let speculation = self.speculation.as_deref().ok_or(GenerateFault::NoDrafter)?;

@@ -96,8 +96,9 @@ impl Graphs {
         })];
         check.extend(builder.build(Regime::Step)?.into_iter().map(|t| t.op));
         check.push(stamp(2));
-        let mut commit = builder.commit(&small.cursor)?;
-        commit.push(stamp(3));
+        let mut commit = vec![stamp(3)];
+        commit.extend(builder.commit(&small.cursor)?);
+        commit.push(stamp(4));
         let walk = Op::from(builder.walk()?);
         let record = |ops: &mut dyn Iterator<Item = &Op>| -> Result<Arc<dyn Graph>> {
             let kernels: Result<Vec<_>> = ops.map(|op| device.prepare(op)).collect();

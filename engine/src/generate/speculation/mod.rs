@@ -347,7 +347,7 @@ impl Speculation {
         write(stream, &self.verify.result, &[1, 1, 0])?;
         stream.launch_graph(&*self.graphs.commit)?;
         self.read_result(stream)?;
-        Ok((self.time(2), self.time(3)))
+        Ok((self.time(2), self.time(4)))
     }
 
     fn committed(&mut self, before: usize, rows: usize, next: u32) {
@@ -358,9 +358,22 @@ impl Speculation {
         let cursor = [(before + rows) as i32, next as i32, drafted as i32, 0];
         // A host drafter's cursor is written anew: nothing on the device moves `drafted`.
         self.cursor = self.ring.is_some().then_some(cursor);
+        self.note_times();
+    }
+
+    fn note_times(&mut self) {
         self.step.draft = self.time(1);
         self.step.verify = self.time(2);
-        self.step.commit = self.time(3);
+        self.step.commit = self.time(4);
+    }
+
+    /// Notes how far an answer followed a tree that is not committed, since it ended.
+    pub(super) fn abandon(&mut self, stream: &mut dyn Stream, accepted: usize) -> Result<()> {
+        self.read_result(stream)?;
+        self.note_times();
+        self.step.commit = Duration::ZERO;
+        self.step.accepted = accepted;
+        Ok(())
     }
 
     fn read_result(&mut self, stream: &mut dyn Stream) -> Result<()> {

@@ -42,6 +42,11 @@ impl Pace {
         };
         let asked = match speculate.mode {
             SpecMode::Off => return Ok(None),
+            // Nothing can be drafted, so nothing needs to be timed.
+            SpecMode::Auto if request.max_tokens.is_some_and(|n| n < 2) => return Ok(None),
+            SpecMode::Auto if session.options().context < Session::CALIBRATION_CONTEXT => {
+                return Ok(None);
+            }
             SpecMode::Auto => 0,
             SpecMode::Chain => limits.draft_len().min(positions),
             SpecMode::Tree => limits.tree_budget(),

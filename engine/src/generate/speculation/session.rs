@@ -104,6 +104,13 @@ impl Session {
         Ok(&self.parts()?.0.step)
     }
 
+    /// Leaves the tree last drafted without a commit: the answer ended after `accepted` of
+    /// its rows.
+    pub(in crate::generate) fn abandon_tree(&mut self, accepted: usize) -> Result<()> {
+        let (speculation, stream, _) = self.parts()?;
+        speculation.abandon(stream, accepted)
+    }
+
     /// Features in the ring that the drafter has not taken in, `[rows, columns]`, for
     /// checks.
     pub fn read_features(&mut self) -> Result<Vec<f32>> {

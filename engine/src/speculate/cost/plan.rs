@@ -13,7 +13,7 @@ const WIDTHS: [usize; 15] = [2, 64, 16, 8, 32, 4, 9, 17, 24, 33, 48, 12, 6, 3, 1
 pub struct CalibrationPlan {
     /// Widths of verify passes in the order to time them; the first two are always timed.
     pub rows: Vec<usize>,
-    /// Timed runs of each, of which the median counts. One more run of each goes before
+    /// Timed runs of each, of which the shortest counts. One more run of each goes before
     /// them and counts only when there is no other.
     pub runs: usize,
     /// Seconds after which nothing new is started but what must be timed once.
@@ -27,7 +27,7 @@ impl CalibrationPlan {
         let mut rows: Vec<usize> = WIDTHS.into_iter().filter(|&rows| rows < max).collect();
         // The widest goes second: with the narrowest it gives the slope.
         rows.insert(rows.len().min(1), max);
-        Self { rows, runs: 3, limit_s: 1.5 }
+        Self { rows, runs: 5, limit_s: 2.5 }
     }
 }
 
@@ -98,7 +98,8 @@ impl Calibration {
         }
     }
 
-    /// The medians.
+    /// The shortest times: load only ever adds. A plain step does no more than a
+    /// verification of one row, so it takes no longer.
     ///
     /// # Errors
     /// Those of [`CostPoints::check`], when what was recorded makes no sense or too
@@ -107,26 +108,28 @@ impl Calibration {
         let mut points =
             CostPoints { plain_s: 0.0, draft_s: 0.0, commit_s: 0.0, verify: Vec::new() };
         for (task, times) in &self.tasks {
-            let Some(seconds) = median(times) else { continue };
+            let Some(seconds) = least(times) else { continue };
             match *task {
                 Task::Plain => points.plain_s = seconds,
                 Task::Draft => points.draft_s = seconds,
                 Task::Verify { rows } => points.verify.push(VerifyPoint { rows, seconds }),
             }
         }
+        if let Some(one) = points.verify.iter().find(|point| point.rows == 1) {
+            points.plain_s = points.plain_s.min(one.seconds);
+        }
         points.check()?;
         Ok(points)
     }
 }
 
-/// Median of all but the first run, which warms things up; of the first when it is alone.
-fn median(times: &[f64]) -> Option<f64> {
-    let mut times = match times {
-        [_, rest @ ..] if !rest.is_empty() => rest.to_vec(),
-        all => all.to_vec(),
+/// The least of all but the first run, which warms things up; the first when it is alone.
+fn least(times: &[f64]) -> Option<f64> {
+    let times = match times {
+        [_, rest @ ..] if !rest.is_empty() => rest,
+        all => all,
     };
-    times.sort_by(f64::total_cmp);
-    times.get((times.len().max(1) - 1) / 2).copied()
+    times.iter().copied().min_by(f64::total_cmp)
 }
 
 #[cfg(test)]

@@ -110,7 +110,13 @@ fn speculate_all(
             let add = |row| results.add(row);
             let cost = speculation::measure(&engine, &source, &drafts, args, limits, row, add)?;
             if let Some(cost) = cost {
-                results.cost(&cost)?;
+                let of = format!(
+                    "{} with {}, {} threads",
+                    model_name(&engine, model),
+                    drafts.name(),
+                    info.units
+                );
+                results.cost(&of, &cost)?;
             }
         }
     }

@@ -30,12 +30,17 @@ pub(super) struct Row {
 }
 
 /// What speculation did.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Speculated {
     /// Tokens of a speculative step; `None` when there was none.
     pub(super) acceptance_length_mean: Option<f64>,
     /// The rate over that of plain decoding.
     pub(super) times_plain: f64,
+    /// What proposed.
+    pub(super) drafter: String,
+    /// Limits of chains and trees.
+    pub(super) draft_len: usize,
+    pub(super) tree_budget: usize,
 }
 
 /// How far the repetitions lie apart.
@@ -213,9 +218,9 @@ impl Results {
     ///
     /// # Errors
     /// When stdout can not be written.
-    pub(super) fn cost(&mut self, cost: &CostPoints) -> Result<()> {
+    pub(super) fn cost(&mut self, of: &str, cost: &CostPoints) -> Result<()> {
         if self.format == Format::Json {
-            return write_json(&mut stdout(), &serde_json::json!({ "step_times": cost }));
+            return write_json(&mut stdout(), &serde_json::json!({ "step_times": cost, "of": of }));
         }
         let mut verify: Vec<_> = cost.verify.iter().collect();
         verify.sort_by_key(|point| point.rows);
@@ -223,7 +228,7 @@ impl Results {
         let point = |p: &&VerifyPoint| format!("{}: {:.2}", p.rows, p.seconds / base);
         let curve: Vec<_> = verify.iter().map(point).collect();
         self.notes.push(format!(
-            "plain step {:.3} ms, draft {:.2}x, commit {:.2}x, verification of M rows: {}",
+            "{of}: plain step {:.3} ms, draft {:.2}x, commit {:.2}x, verification of M rows: {}",
             base * 1e3,
             cost.draft_s / base,
             cost.commit_s / base,
@@ -249,7 +254,8 @@ impl Results {
 }
 
 const CSV_HEADER: &str = "test,model,device,driver,median,min,max,stddev,n,threads,context,depth,\
-                          kv_type,activations,chunk,build,cpu,acceptance_length_mean,times_plain";
+                          kv_type,activations,chunk,build,cpu,acceptance_length_mean,times_plain,\
+                          drafter,draft_len,tree_budget";
 
 fn csv(row: &Row) -> String {
     let c = &row.conditions;
@@ -271,12 +277,17 @@ fn csv(row: &Row) -> String {
         c.chunk.to_string(),
         c.build.clone(),
         c.cpu.clone(),
-        row.speculated
-            .and_then(|s| s.acceptance_length_mean)
-            .map_or(String::new(), |mean| format!("{mean:.4}")),
-        row.speculated.map_or(String::new(), |s| format!("{:.4}", s.times_plain)),
     ];
-    fields.iter().map(|f| quote(f)).collect::<Vec<_>>().join(",")
+    let speculated = row.speculated.as_ref().map_or([const { String::new() }; 5], |s| {
+        [
+            s.acceptance_length_mean.map_or(String::new(), |mean| format!("{mean:.4}")),
+            format!("{:.4}", s.times_plain),
+            s.drafter.clone(),
+            s.draft_len.to_string(),
+            s.tree_budget.to_string(),
+        ]
+    });
+    fields.iter().chain(&speculated).map(|f| quote(f)).collect::<Vec<_>>().join(",")
 }
 
 /// Quotes a field that needs it (RFC 4180).

@@ -18,6 +18,7 @@ use super::report::{Row, Speculated};
 use crate::args::{BenchArgs, DraftSource};
 use crate::chat;
 use crate::drafts::{self, Drafts};
+use crate::failure::usage;
 
 /// Modes, plain decoding first.
 const MODES: [SpecMode; 4] = [SpecMode::Off, SpecMode::Chain, SpecMode::Tree, SpecMode::Auto];
@@ -45,7 +46,15 @@ pub(super) fn measure(
     mut row: impl FnMut(String, SessionOptions, &[f64], Speculated) -> Result<Row>,
     mut add: impl FnMut(Row) -> Result<()>,
 ) -> Result<Option<CostPoints>> {
-    let tokens = args.n_gen.first().copied().unwrap_or(128).max(2);
+    let &[tokens] = args.n_gen.as_slice() else {
+        return Err(usage("--spec takes one number of tokens: -n N"));
+    };
+    if tokens < 2 {
+        return Err(usage("--spec needs at least 2 tokens: -n N"));
+    }
+    if matches!(drafts, Drafts::None) {
+        return Err(usage("--spec needs a drafter: --draft MODEL or lookup"));
+    }
     let mut cost = None;
     for genre in GENRES {
         let prompts = prompts(engine, genre)?;
@@ -56,7 +65,7 @@ pub(super) fn measure(
         let mut lanes = Vec::new();
         for mode in MODES {
             options.speculation = drafts::room(source, mode, limits);
-            let session = drafts.session(engine, options, mode, limits)?;
+            let session = drafts.session(engine, options, mode, limits, args.activations.into())?;
             let (rates, answers) = (Vec::new(), Vec::new());
             lanes.push(Lane { mode, session, rates, steps: 0, accepted: 0, answers });
         }
@@ -81,6 +90,9 @@ pub(super) fn measure(
                 acceptance_length_mean: (lane.steps > 0)
                     .then(|| 1.0 + lane.accepted as f64 / lane.steps as f64),
                 times_plain: median / plain,
+                drafter: drafts.name(),
+                draft_len: limits.draft_len(),
+                tree_budget: limits.tree_budget(),
             };
             let options = *lane.session.options();
             add(row(format!("{} {name}", genre.name), options, &lane.rates, speculated)?)?;

@@ -6,11 +6,12 @@ mod stream;
 use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
+use foretoken::device::{MemoryKind, MemorySize};
 use foretoken::generate::{
     Cancel, GenerateRequest, Generation, Speculate, StopMatcher, StreamEvent,
 };
 use foretoken::model::ModelFile;
-use foretoken::speculate::SpecStats;
+use foretoken::speculate::{SpecMode, SpecStats};
 
 use self::report::Report;
 use self::stream::TextStream;
@@ -52,9 +53,13 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
     let activations = args.session.activations.into();
     let drafts = drafts::load(&source, &engine, &args.model.open_options(), activations, ui)?;
-    let mut session = drafts.session(&engine, options, args.spec, limits)?;
-    if session.drafter().is_some() {
-        ui.detail(session.plan());
+    // With a single token to say there is nothing to draft, and nothing to time for it.
+    let mode = if args.max_tokens > 1 { args.spec } else { SpecMode::Off };
+    let mut session = drafts.session(&engine, options, mode, limits, activations)?;
+    let draft = session.plan().of(MemoryKind::Draft);
+    if draft > 0 {
+        let (draft, all) = (MemorySize(draft), MemorySize(session.plan().total()));
+        ui.detail(format_args!("  draft {draft}, which makes {all} in all"));
     }
 
     let cancel = Cancel::default();
