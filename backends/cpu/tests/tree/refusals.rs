@@ -115,7 +115,7 @@ fn tree_walk() {
             tree: shape(device, 8),
             choices: ints(device, &[8, 1]),
             path: Path(ints(device, &[9])),
-            result: ints(device, &[11]),
+            result: ints(device, &[TreeWalk::HEADER + 8]),
         };
         (op.into(), block)
     };
@@ -131,7 +131,7 @@ fn advance() {
         Advance {
             control: Control(words(device, control)),
             path: Path(words(device, path)),
-            result: ints(device, &[11]),
+            result: ints(device, &[TreeWalk::HEADER + 8]),
             cursor: Cursor(ints(device, &[4])),
         }
     }
