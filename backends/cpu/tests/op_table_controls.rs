@@ -201,7 +201,7 @@ fn an_operation_that_differs_a_little_is_caught() {
         ("feature_store/", twist!(FeatureStore, x => x.column = x.column.saturating_sub(1))),
         ("feature_load/", twist!(FeatureLoad, x => x.ring = one_less(&x.ring))),
         (
-            "feature_commit/Deep/m=64/committed=255",
+            "feature_commit/Winding/m=64/committed=255",
             twist!(FeatureCommit, x => x.ring = one_less(&x.ring)),
         ),
         ("gated_delta/m=2/", twist!(GatedDelta, x => x.eps = 1e-3)),
@@ -229,7 +229,7 @@ fn an_operation_that_differs_a_little_is_caught() {
         ("tree_build/ends", twist!(TreeBuild, x => x.vocab += 1)),
         ("tree_build/chain/b=7", twist!(TreeBuild, x => x.limits.0 = x.cursor.0.clone())),
         (
-            "tree_walk/m=8/Tree",
+            "tree_walk/m=8/Random",
             twist!(TreeWalk, x => std::mem::swap(&mut x.tokens, &mut x.tree.parents)),
         ),
         (

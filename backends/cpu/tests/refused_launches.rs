@@ -80,19 +80,21 @@ fn attention_needs_a_tree() {
     assert_eq!(tree(4, [-1, 0, 0, 2], [0, 1, 1, 2]), None);
     // Rows that are not live may hold anything.
     assert_eq!(tree(2, [-1, 0, 99, -7], [0, 1, i32::MIN, 2]), None);
-    for (parents, depths) in [
-        ([0, 0, 0, 2], [0, 1, 1, 2]),
-        ([-1, 1, 0, 2], [0, 1, 1, 2]),
-        ([-1, 0, 3, 0], [0, 1, 2, 1]),
-        ([-1, 0, -1, 2], [0, 1, 0, 1]),
-        ([-1, 0, 0, i32::MAX], [0, 1, 1, 2]),
-        ([-1, 0, 0, i32::MIN], [0, 1, 1, 2]),
-        ([-1, 0, 0, 2], [0, 1, 1, 3]),
-        ([-1, 0, 0, 2], [0, 1, 1, -2]),
-        ([-1, 0, 0, 2], [1, 2, 2, 3]),
+    let root = "row 0 of a tree must be its root";
+    let earlier = "the parent of a tree row must be an earlier row";
+    let level = "a tree row must lie one level below its parent";
+    for (parents, depths, why) in [
+        ([0, 0, 0, 2], [0, 1, 1, 2], root),
+        ([-1, 0, 0, 2], [1, 2, 2, 3], root),
+        ([-1, 1, 0, 2], [0, 1, 1, 2], earlier),
+        ([-1, 0, 3, 0], [0, 1, 2, 1], earlier),
+        ([-1, 0, -1, 2], [0, 1, 0, 1], earlier),
+        ([-1, 0, 0, i32::MAX], [0, 1, 1, 2], earlier),
+        ([-1, 0, 0, i32::MIN], [0, 1, 1, 2], earlier),
+        ([-1, 0, 0, 2], [0, 1, 1, 3], level),
+        ([-1, 0, 0, 2], [0, 1, 1, -2], level),
     ] {
-        let refused = tree(4, parents, depths);
-        assert_eq!(refused.as_deref(), Some("the rows are not a tree in order"), "{parents:?}");
+        assert_eq!(tree(4, parents, depths).as_deref(), Some(why), "{parents:?} {depths:?}");
     }
 }
 
@@ -111,22 +113,26 @@ fn rows_of_every_mask_fit_the_cache() {
     }
 }
 
-/// Paths of four rows, three of them live, and whether they are good.
-const PATHS: [([i32; 5], bool); 9] = [
-    ([1, 0, -1, -1, -1], true),
-    ([2, 0, 2, -1, -1], true),
-    ([3, 0, 1, 2, -1], true),
-    ([0, 0, 1, 2, 3], false),
-    ([-1, 0, 1, 2, 3], false),
-    ([i32::MAX, 0, 1, 2, 3], false),
-    ([2, 1, 2, -1, -1], false),
-    ([3, 0, 2, 1, -1], false),
-    ([2, 0, 3, -1, -1], false),
+const NO_ROWS: &str = "a path must have at least one row, and no more than it holds";
+const UNORDERED: &str = "the rows of a path must ascend from row 0";
+const DEAD: &str = "a path names a row that is not live";
+
+/// Paths of four rows, three of them live, and why they are refused.
+const PATHS: [([i32; 5], Option<&str>); 9] = [
+    ([1, 0, -1, -1, -1], None),
+    ([2, 0, 2, -1, -1], None),
+    ([3, 0, 1, 2, -1], None),
+    ([0, 0, 1, 2, 3], Some(NO_ROWS)),
+    ([-1, 0, 1, 2, 3], Some(NO_ROWS)),
+    ([i32::MAX, 0, 1, 2, 3], Some(NO_ROWS)),
+    ([2, 1, 2, -1, -1], Some(UNORDERED)),
+    ([3, 0, 2, 1, -1], Some(UNORDERED)),
+    ([2, 0, 3, -1, -1], Some(DEAD)),
 ];
 
 #[test]
 fn commits_need_a_path() {
-    for (path, good) in PATHS {
+    for (path, why) in PATHS {
         let kv = launch(|device| {
             let path = Path(words(device, &path));
             let cache = cache(device, 8);
@@ -137,8 +143,7 @@ fn commits_need_a_path() {
             let ring = f32(device, &[4, 40]);
             FeatureCommit { control: control(device, 3, 5), path, ring }.into()
         });
-        let want = (!good).then_some("the path is not one of the rows");
-        assert_eq!((kv.as_deref(), feature.as_deref()), (want, want), "{path:?}");
+        assert_eq!((kv.as_deref(), feature.as_deref()), (why, why), "{path:?}");
     }
     let past = launch(|device| {
         let path = Path(words(device, &[1, 0, 0, 0, 0]));

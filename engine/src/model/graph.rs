@@ -1,15 +1,15 @@
 //! The decoder as a list of operations.
 
 use super::buffers::StepBuffers;
+use super::ops::RowOps;
 use super::verify::VerifyBuffers;
 use super::{LayerWeights, LoadedWeights, Mixer, ModelConfig};
 use crate::cache::{KvCache, RecurrentLayer, RecurrentState};
 use crate::device::{DeviceFault, Weight};
 use crate::error::Result;
 use crate::kernel::{
-    Attention, AttentionMask, Embed, FeatureStore, GatedDelta, GatedNorm, HeadPart, KvAppend,
-    Linear, LinearPart, Op, OutputGate, QkNormRope, Regime, RmsNorm, RopeAngles, RowSet, ShortConv,
-    SwiGlu, TopK,
+    AttentionMask, FeatureStore, GatedDelta, GatedNorm, KvPair, Linear, Op, OutputGate, Regime,
+    RowSet, ShortConv, TopK,
 };
 use crate::tensor::Tensor;
 
@@ -65,24 +65,14 @@ impl GraphBuilder<'_> {
     pub fn build(&self, regime: Regime) -> Result<Vec<TracedOp>> {
         let b = self.buffers;
         let mut ops = Ops(Vec::new());
-        ops.push(Embed {
-            control: b.control.clone(),
-            tokens: b.tokens.clone(),
-            table: self.weights.embedding.clone(),
-            out: b.x.clone(),
-        });
+        ops.push(self.rows().embed(&b.tokens, &self.weights.embedding, &b.x));
         ops.mark(0, &b.x, false);
-        ops.push(RopeAngles {
-            control: b.control.clone(),
-            positions: b.positions.clone(),
-            theta: self.config.attention.theta,
-            out: b.angles.clone(),
-        });
+        ops.push(self.rows().angles(&b.positions, &b.angles));
         let mut kv = self.kv.layers().iter();
         let mut recurrent = self.recurrent.layers().iter().enumerate();
         let missing = DeviceFault::BadOperands { op: "graph", detail: "a layer has no cache" };
         for (i, layer) in self.weights.layers.iter().enumerate() {
-            ops.push(self.norm(RowSet::All, &b.x, &layer.attn_norm, &b.h));
+            ops.push(self.rows().norm(RowSet::All, &b.x, &layer.attn_norm, &b.h));
             match &layer.mixer {
                 Mixer::Attention { .. } => {
                     let cache = kv.next().ok_or(missing.clone())?;
@@ -101,79 +91,31 @@ impl GraphBuilder<'_> {
         Ok(ops.0)
     }
 
-    fn norm(&self, rows: RowSet, x: &Tensor, weight: &Tensor, out: &Tensor) -> RmsNorm {
-        RmsNorm {
-            control: self.buffers.control.clone(),
-            rows,
-            x: x.clone(),
-            weight: weight.clone(),
-            eps: self.config.eps,
-            out: out.clone(),
-        }
-    }
-
-    fn linear(&self, x: &Tensor, parts: &[(&Weight, &Tensor)]) -> Linear {
-        let part = |&(weight, out): &(&Weight, &Tensor)| LinearPart {
-            weight: weight.clone(),
-            out: out.clone(),
-            accumulate: false,
-        };
-        Linear {
-            control: self.buffers.control.clone(),
-            rows: RowSet::All,
-            x: x.clone(),
-            parts: parts.iter().map(part).collect(),
-        }
+    fn rows(&self) -> RowOps<'_> {
+        let Self { config, buffers, .. } = self;
+        RowOps { control: &buffers.control, attention: &config.attention, eps: config.eps }
     }
 
     /// Projects back into the residual stream.
     fn project(&self, x: &Tensor, weight: &Weight) -> Linear {
-        let mut op = self.linear(x, &[(weight, &self.buffers.x)]);
-        op.parts.iter_mut().for_each(|p| p.accumulate = true);
-        op
+        self.rows().project(x, weight, &self.buffers.x)
     }
 
-    fn attention(
-        &self,
-        ops: &mut Ops,
-        regime: Regime,
-        layer: &LayerWeights,
-        cache: &crate::kernel::KvPair,
-    ) {
+    fn attention(&self, ops: &mut Ops, regime: Regime, layer: &LayerWeights, cache: &KvPair) {
         let Mixer::Attention { q, k, v, q_norm, k_norm, out } = &layer.mixer else { return };
-        let b = &self.buffers.attention;
-        let control = || self.buffers.control.clone();
-        let a = &self.config.attention;
-        ops.push(self.linear(&self.buffers.h, &[(q, &b.q_rows), (k, &b.k_rows), (v, &b.v_rows)]));
-        ops.push(QkNormRope {
-            control: control(),
-            angles: self.buffers.angles.clone(),
-            parts: vec![
-                HeadPart { x: b.q.clone(), norm: q_norm.clone() },
-                HeadPart { x: b.k.clone(), norm: k_norm.clone() },
-            ],
-            eps: self.config.eps,
-        });
-        ops.push(KvAppend {
-            control: control(),
-            k: b.k.clone(),
-            v: b.v.clone(),
-            cache: cache.clone(),
-        });
-        ops.push(Attention {
-            control: control(),
-            regime,
-            mask: match self.verify {
-                Some(verify) => AttentionMask::Tree(verify.tree.clone()),
-                None => AttentionMask::Causal,
-            },
-            q: b.q.clone(),
-            cache: cache.clone(),
-            scale: (1.0 / (a.head_dim as f64).sqrt()) as f32,
-            out: b.out.clone(),
-        });
-        if a.gated {
-            ops.push(OutputGate { control: control(), q: b.q.clone(), x: b.out.clone() });
+        let (b, rows) = (&self.buffers.attention, self.rows());
+        let parts = [(q, &b.q_rows), (k, &b.k_rows), (v, &b.v_rows)];
+        ops.push(rows.linear(&self.buffers.h, &parts));
+        ops.push(rows.rotate(&self.buffers.angles, &[(&b.q, q_norm), (&b.k, k_norm)]));
+        ops.push(rows.append(&b.k, &b.v, cache));
+        let mask = match self.verify {
+            Some(verify) => AttentionMask::Tree(verify.tree.clone()),
+            None => AttentionMask::Causal,
+        };
+        ops.push(rows.attend(regime, mask, &b.q, cache, &b.out));
+        if self.config.attention.gated {
+            let control = self.buffers.control.clone();
+            ops.push(OutputGate { control, q: b.q.clone(), x: b.out.clone() });
         }
         ops.push(self.project(&b.out_rows, out));
     }
@@ -241,7 +183,7 @@ impl GraphBuilder<'_> {
         let (short_conv, delta) = self.recurrence(regime, layer, number, state)?;
         let parts =
             [(qkv, &short_conv.x), (z, &b.z_rows), (alpha, &delta.alpha), (beta, &delta.beta)];
-        ops.push(self.linear(&self.buffers.h, &parts));
+        ops.push(self.rows().linear(&self.buffers.h, &parts));
         ops.push(short_conv);
         ops.push(delta);
         ops.push(GatedNorm {
@@ -270,23 +212,19 @@ impl GraphBuilder<'_> {
 
     fn feed_forward(&self, ops: &mut Ops, layer: &LayerWeights) {
         let b = self.buffers;
-        ops.push(self.norm(RowSet::All, &b.x, &layer.ffn_norm, &b.h));
-        ops.push(self.linear(&b.h, &[(&layer.gate, &b.gate), (&layer.up, &b.up)]));
-        ops.push(SwiGlu {
-            control: b.control.clone(),
-            gate: b.gate.clone(),
-            up: b.up.clone(),
-            out: b.gate.clone(),
-        });
+        ops.push(self.rows().norm(RowSet::All, &b.x, &layer.ffn_norm, &b.h));
+        ops.push(self.rows().linear(&b.h, &[(&layer.gate, &b.gate), (&layer.up, &b.up)]));
+        ops.push(self.rows().swiglu(&b.gate, &b.up));
         ops.push(self.project(&b.gate, &layer.down));
     }
 
     fn head(&self, ops: &mut Ops) {
         let b = &self.buffers.head;
-        let norm = self.norm(RowSet::Logits, &self.buffers.x, &self.weights.output_norm, &b.h);
+        let norm =
+            self.rows().norm(RowSet::Logits, &self.buffers.x, &self.weights.output_norm, &b.h);
         ops.push(norm);
         ops.mark(self.config.layers.len() + 1, &b.h, true);
-        let mut linear = self.linear(&b.h, &[(&self.weights.head, &b.logits)]);
+        let mut linear = self.rows().linear(&b.h, &[(&self.weights.head, &b.logits)]);
         linear.rows = RowSet::LogitsCompact;
         ops.push(linear);
         ops.push(TopK {

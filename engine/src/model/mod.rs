@@ -11,6 +11,7 @@ mod config;
 mod fault;
 mod graph;
 mod load;
+mod ops;
 mod provider;
 mod qwen3;
 mod qwen35;
@@ -35,6 +36,7 @@ pub(crate) use carver::Carver;
 pub(crate) use config::{
     MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH, bad, bounded, valid_eps,
 };
+pub(crate) use ops::RowOps;
 pub(crate) use qwen3::{hf_attention_part, split_block};
 pub(crate) use settings::{GgufSettings, HfSettings};
 pub(crate) use tensors::{Form, Loaded, Need, TensorPlan};

@@ -57,6 +57,11 @@ pub(super) fn untouched(tensor: &'static str, got: &[u32], live: usize) -> Resul
     }
 }
 
+/// The bits of values.
+pub(super) fn words(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
 /// Elements must be the same bits.
 pub(super) fn bits(tensor: &'static str, one: &[u32], other: &[u32]) -> Result<(), CaseFault> {
     let differs = |(a, b): (&u32, &u32)| a != b;
@@ -75,10 +80,6 @@ pub(super) fn bits(tensor: &'static str, one: &[u32], other: &[u32]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(x: &[f32]) -> Vec<u32> {
-        x.iter().map(|x| x.to_bits()).collect()
-    }
 
     #[test]
     fn wrong_values_unwritten_places_and_stray_writes_are_caught() {

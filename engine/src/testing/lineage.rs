@@ -6,11 +6,11 @@
 //! lacks a row must be noticed.
 
 use super::cases::delta::{Inputs, Shape};
-use super::compare;
+use super::compare::{self, words};
 use super::fault::CaseFault;
 use super::report::Runner;
 use super::rig::Rig;
-use super::trees::{KINDS, Kind, Tree, path};
+use super::trees::{Kind, Tree, path_on_device};
 use crate::kernel::{ConvCommit, DeltaCommit, GatedDelta, HeadMap, Regime, ShortConv};
 use crate::tensor::Tensor;
 
@@ -23,7 +23,7 @@ const CHANNELS: usize = 70;
 
 pub(super) fn all(run: &mut Runner<'_>) {
     for rows in ROWS {
-        for kind in KINDS {
+        for kind in Kind::ALL {
             for map in [HeadMap::Grouped, HeadMap::Tiled] {
                 let name = format!("invariance/tree/gated_delta/{kind:?}/m={rows}/{map:?}");
                 run.case(name, |rig| {
@@ -77,10 +77,6 @@ fn ran(rig: &mut Rig<'_>, out: &Tensor, state: &Tensor) -> Result<Ran, CaseFault
     Ok(Ran { out: rig.words(out)?, state: rig.words(state)? })
 }
 
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
-}
-
 /// Every row, computed alone from the state its parent left.
 fn single_steps(rig: &mut Rig<'_>, op: &dyn Recurrent, tree: &Tree) -> Result<Vec<Ran>, CaseFault> {
     let mut all: Vec<Ran> = Vec::new();
@@ -104,7 +100,7 @@ fn same_rows(
     let together = op.verify(rig, tree)?;
     let out: Vec<u32> = alone.iter().flat_map(|row| &row.out).copied().collect();
     compare::bits("out", &out, &together.out)?;
-    compare::bits("state", &bits(op.state()), &together.state)
+    compare::bits("state", &words(op.state()), &together.state)
 }
 
 fn follows_steps(rig: &mut Rig<'_>, op: &dyn Recurrent, kind: Kind) -> Result<(), CaseFault> {
@@ -178,13 +174,13 @@ impl Recurrent for Delta {
     }
 
     fn verify(&self, rig: &mut Rig<'_>, tree: &Tree) -> Result<Ran, CaseFault> {
-        let op = GatedDelta { tree: Some(tree.operand(rig, self.rows)?), ..self.op(rig)? };
+        let op = GatedDelta { tree: Some(tree.on_device(rig, self.rows)?), ..self.op(rig)? };
         rig.launch(op.clone())?;
         ran(rig, &op.out, &op.state)
     }
 
     fn commit(&self, rig: &mut Rig<'_>, rows: &[usize]) -> Result<Vec<u32>, CaseFault> {
-        let (path, delta) = (path(rig, self.rows, rows)?, self.op(rig)?);
+        let (path, delta) = (path_on_device(rig, rows, self.rows)?, self.op(rig)?);
         rig.launch(DeltaCommit { path, delta: delta.clone() })?;
         Ok(rig.words(&delta.state)?)
     }
@@ -235,13 +231,14 @@ impl Recurrent for Conv {
 
     fn verify(&self, rig: &mut Rig<'_>, tree: &Tree) -> Result<Ran, CaseFault> {
         let op = self.op(rig, &self.x, &self.state)?;
-        let op = ShortConv { tree: Some(tree.operand(rig, self.rows)?), ..op };
+        let op = ShortConv { tree: Some(tree.on_device(rig, self.rows)?), ..op };
         rig.launch(op.clone())?;
         ran(rig, &op.out, &op.state)
     }
 
     fn commit(&self, rig: &mut Rig<'_>, rows: &[usize]) -> Result<Vec<u32>, CaseFault> {
-        let (path, conv) = (path(rig, self.rows, rows)?, self.op(rig, &self.x, &self.state)?);
+        let (path, conv) =
+            (path_on_device(rig, rows, self.rows)?, self.op(rig, &self.x, &self.state)?);
         rig.launch(ConvCommit { path, conv: conv.clone() })?;
         Ok(rig.words(&conv.state)?)
     }

@@ -14,18 +14,30 @@ pub(super) enum Kind {
     Chain,
     /// All rows below row 0.
     Star,
+    /// Each row below one of the first three.
+    Bush,
     /// A chain each of whose rows has a leaf besides, in rows of its own in between.
     Caterpillar,
     /// A chain of half the rows, then a child more for each of them from the end on: a
     /// walk in row order comes back to every one of them.
     Deep,
-    /// Parents drawn from all earlier rows or, as often, from the last few.
+    /// Each row below one of the last three: long paths with gaps of any size.
+    Winding,
+    /// Parents drawn from all earlier rows or, as often, from the last three.
     Random,
 }
 
-/// All of them.
-pub(super) const KINDS: [Kind; 5] =
-    [Kind::Chain, Kind::Star, Kind::Caterpillar, Kind::Deep, Kind::Random];
+impl Kind {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Chain,
+        Self::Star,
+        Self::Bush,
+        Self::Caterpillar,
+        Self::Deep,
+        Self::Winding,
+        Self::Random,
+    ];
+}
 
 /// A tree: the parent of each row, -1 for row 0.
 #[derive(Clone, Debug)]
@@ -37,11 +49,12 @@ impl Tree {
         let parent = |row: usize| match kind {
             Kind::Chain => row - 1,
             Kind::Star => 0,
+            Kind::Bush => rng.below(row.min(3)),
             Kind::Caterpillar => (row - 1) / 2 * 2,
             Kind::Deep if row < spine => row - 1,
             Kind::Deep => rows - 1 - row,
             Kind::Random if rng.below(2) == 0 => rng.below(row),
-            Kind::Random => row - 1 - rng.below(row.min(3)),
+            Kind::Random | Kind::Winding => row - 1 - rng.below(row.min(3)),
         };
         Self(std::iter::once(-1).chain((1..rows).map(parent).map(|row| row as i32)).collect())
     }
@@ -63,7 +76,7 @@ impl Tree {
     }
 
     /// The tree on the device, with room for `capacity` rows.
-    pub(super) fn operand(&self, rig: &mut Rig<'_>, capacity: usize) -> crate::Result<TreeRows> {
+    pub(super) fn on_device(&self, rig: &mut Rig<'_>, capacity: usize) -> crate::Result<TreeRows> {
         let paths: Vec<_> = (0..self.rows()).map(|row| self.path(row)).collect();
         let depths: Vec<i32> = paths.iter().map(|path| path.len() as i32 - 1).collect();
         let mask = |path: &Vec<usize>| path.iter().fold(0u64, |mask, row| mask | 1 << row);
@@ -78,7 +91,11 @@ impl Tree {
 }
 
 /// A path on the device, with room for `capacity` rows.
-pub(super) fn path(rig: &mut Rig<'_>, capacity: usize, rows: &[usize]) -> crate::Result<Path> {
+pub(super) fn path_on_device(
+    rig: &mut Rig<'_>,
+    rows: &[usize],
+    capacity: usize,
+) -> crate::Result<Path> {
     let words: Vec<i32> = std::iter::once(&rows.len()).chain(rows).map(|&x| x as i32).collect();
     Ok(Path(rig.i32("path", &[1 + capacity], &words)?))
 }
@@ -101,15 +118,19 @@ mod tests {
     #[test]
     fn trees_have_every_row_after_its_parent() {
         let mut rng = Rng::new(0, "trees");
-        for kind in KINDS {
+        for kind in Kind::ALL {
             for rows in 1..=64 {
                 let tree = Tree::new(&mut rng, kind, rows);
                 assert_eq!((tree.rows(), tree.parent(0)), (rows, None));
                 for row in 1..rows {
-                    assert!(tree.parent(row).unwrap() < row, "{kind:?} of {rows}: {tree:?}");
+                    let (parent, path) = (tree.parent(row).unwrap(), tree.path(row));
+                    assert!(parent < row, "{kind:?} of {rows}: {tree:?}");
+                    assert_eq!(path, [&tree.path(parent)[..], &[row]].concat());
                 }
             }
         }
+        assert_eq!(Tree::new(&mut rng, Kind::Chain, 5).path(4), [0, 1, 2, 3, 4]);
+        assert_eq!(Tree::new(&mut rng, Kind::Star, 5).path(4), [0, 4]);
         assert_eq!(Tree::new(&mut rng, Kind::Deep, 7).0, [-1, 0, 1, 2, 2, 1, 0]);
         let tree = Tree::new(&mut rng, Kind::Caterpillar, 6);
         assert_eq!((tree.0.as_slice(), tree.path(5)), (&[-1, 0, 0, 2, 2, 4][..], vec![0, 2, 4, 5]));

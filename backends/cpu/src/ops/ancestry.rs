@@ -1,8 +1,10 @@
-//! Trees and accepted paths as kernels read them: checked copies on the stack, made
-//! anew in each launch, so that nothing in device memory can lead out of bounds.
+//! Trees and accepted paths as the kernels that compute with them read them: checked
+//! copies on the stack, made anew in each launch, so that nothing in device memory can
+//! lead out of bounds.
 
 use foretoken::device::DeviceFault;
 use foretoken::kernel::{Path, TreeRows};
+use foretoken::tensor::Tensor;
 
 use super::Bind;
 use crate::memory::View;
@@ -73,8 +75,13 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Binds a tree for a call of up to `rows` rows.
-    pub(super) fn new(bind: &Bind<'_>, tree: &TreeRows, rows: usize) -> Result<Self, DeviceFault> {
+    /// Binds a tree for a call of up to `rows` rows that writes `out`.
+    pub(super) fn new(
+        bind: &Bind<'_>,
+        tree: &TreeRows,
+        rows: usize,
+        out: &Tensor,
+    ) -> Result<Self, DeviceFault> {
         let [parents] = bind.dims(&tree.parents, "parents must be [M]")?;
         let [depths] = bind.dims(&tree.depths, "depths must be [M]")?;
         let masks = bind.dims(&tree.masks, "masks must be [M, 2]")?;
@@ -82,6 +89,7 @@ impl Tree {
         bind.ensure(same, "parents, depths and masks differ in rows")?;
         bind.ensure(parents <= MAX, "a tree has at most 64 rows")?;
         bind.ensure(rows <= parents, "the tree has fewer rows than the operands")?;
+        bind.apart(&[out], &[&tree.parents, &tree.depths, &tree.masks])?;
         // Nothing here reads the masks, but they are part of the operand.
         bind.view::<i32>(&tree.masks)?;
         Ok(Self { parents: bind.view(&tree.parents)?, depths: bind.view(&tree.depths)? })
@@ -97,7 +105,7 @@ impl Tree {
     }
 }
 
-/// Rows of an accepted path.
+/// Rows of an accepted path: row 0 first, ascending.
 pub(super) struct PathRows {
     rows: [u8; MAX],
     count: usize,
@@ -154,12 +162,17 @@ impl Accepted {
         Ok(Self { words: bind.view(&path.0)? })
     }
 
+    /// Most rows it can name.
+    pub(super) fn capacity(&self) -> usize {
+        self.words.len() - 1
+    }
+
     /// The path's rows, of which `live` were computed; a malformed path fails the
     /// launch.
     pub(super) fn read(&self, worker: &Worker<'_>, live: usize) -> PathRows {
         // SAFETY: inputs of an operation are not written while it runs.
         let word = |at| unsafe { self.words.value(at) };
-        let path = PathRows::new(self.words.len() - 1, live, word);
+        let path = PathRows::new(self.capacity(), live, word);
         path.unwrap_or_else(|what| worker.refuse(what))
     }
 }

@@ -1,7 +1,7 @@
 //! Checking operands.
 
 use foretoken::device::{DeviceFault, Weight};
-use foretoken::kernel::{Control, RowSet, TreeRows};
+use foretoken::kernel::{Control, RowSet};
 use foretoken::tensor::{DType, Tensor};
 
 use crate::device::{Core, CpuWeight};
@@ -107,20 +107,6 @@ impl<'a> Bind<'a> {
         Ok(Controls { words: self.view(&control.0)? })
     }
 
-    /// Parents and depths of a tree that has to hold `rows` rows.
-    pub(crate) fn tree(&self, tree: &TreeRows, rows: usize) -> Checked<(View<i32>, View<i32>)> {
-        let [parents] = self.dims(&tree.parents, "parents must be [M]")?;
-        let [depths] = self.dims(&tree.depths, "depths must be [M]")?;
-        let [masks, words] = self.dims(&tree.masks, "masks must be [M, 2]")?;
-        self.ensure(words == 2, "masks must be [M, 2]")?;
-        let same = parents == depths && parents == masks;
-        self.ensure(same, "parents, depths and masks differ in rows")?;
-        self.ensure(parents <= TreeRows::MAX, "a tree has at most 64 rows")?;
-        self.ensure(parents >= rows, "the tree holds fewer rows than the other operands")?;
-        self.view::<i32>(&tree.masks)?;
-        Ok((self.view(&tree.parents)?, self.view(&tree.depths)?))
-    }
-
     /// Fails when an output shares memory with another output or with an input.
     pub(crate) fn apart(&self, outputs: &[&Tensor], inputs: &[&Tensor]) -> Checked<()> {
         for (i, out) in outputs.iter().enumerate() {
@@ -194,6 +180,16 @@ impl Controls {
     /// Committed tokens.
     pub(crate) fn committed(&self, worker: &Worker<'_>) -> usize {
         self.word(worker, Control::COMMITTED)
+    }
+
+    /// Committed tokens, after which `rows` rows must fit a cache of `context` slots;
+    /// else the launch fails.
+    pub(crate) fn committed_in(&self, worker: &Worker<'_>, rows: usize, context: usize) -> usize {
+        let committed = self.committed(worker);
+        if committed.checked_add(rows).is_none_or(|end| end > context) {
+            worker.refuse("the call reaches past the end of the cache");
+        }
+        committed
     }
 
     /// Rows of a set, checked against the rows of inputs and outputs.

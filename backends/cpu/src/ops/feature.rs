@@ -4,7 +4,8 @@ use foretoken::device::DeviceFault;
 use foretoken::kernel::{FeatureCommit, FeatureLoad, FeatureStore, KernelKey};
 use foretoken::tensor::DType;
 
-use super::path::{Columns, PathWords};
+use super::ancestry::Accepted;
+use super::columns::Columns;
 use super::{Bind, Controls};
 use crate::math::LANES;
 use crate::memory::View;
@@ -74,15 +75,15 @@ impl CpuKernel for Store {
 
 pub(super) struct Commit {
     control: Controls,
-    path: PathWords,
+    path: Accepted,
     ring: Ring,
 }
 
 impl Commit {
     pub(super) fn new(bind: &Bind<'_>, op: &FeatureCommit) -> Result<Self, DeviceFault> {
         let [slots, width] = bind.dims(&op.ring, "ring must be [R, W]")?;
-        let path = PathWords::new(bind, &op.path)?;
-        bind.ensure(slots >= path.capacity, "the ring has fewer slots than the path has rows")?;
+        let path = Accepted::new(bind, &op.path)?;
+        bind.ensure(slots >= path.capacity(), "the ring has fewer slots than the path has rows")?;
         bind.apart(&[&op.ring], &[&op.path.0, &op.control.0])?;
         Ok(Self {
             control: bind.control(&op.control)?,
@@ -95,15 +96,14 @@ impl Commit {
 impl CpuKernel for Commit {
     fn run(&self, worker: &Worker<'_>) {
         let Ring { memory, slots, width } = &self.ring;
-        let rows = self.control.rows(worker, self.path.capacity);
+        let rows = self.control.rows(worker, self.path.capacity());
         let first = self.control.committed(worker);
         let path = self.path.read(worker, rows);
         let mine = worker.share(*width, LANES);
-        let columns =
-            Columns { memory: **memory, width: *width, first: mine.start, count: mine.len() };
+        let columns = Columns { memory: **memory, width: *width, mine };
         // SAFETY: the columns of a worker are its own; the ring has at least as many
         // slots as there are rows, so theirs are different.
-        unsafe { columns.compact(path, |row| (first + row) % slots) };
+        unsafe { columns.compact(&path, |row| (first + row) % slots) };
     }
 
     fn key(&self) -> KernelKey {

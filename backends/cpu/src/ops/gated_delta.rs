@@ -39,8 +39,7 @@ impl Kernel {
         let mut tree = None;
         if let Some(operand) = &op.tree {
             bind.ensure(op.regime == Regime::Step, "a tree is for the step regime")?;
-            bind.apart(&[&op.out], &[&operand.parents, &operand.depths, &operand.masks])?;
-            tree = Some(Tree::new(bind, operand, rows)?);
+            tree = Some(Tree::new(bind, operand, rows, &op.out)?);
         }
         let regime = op.regime;
         let kernel =

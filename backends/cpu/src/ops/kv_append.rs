@@ -70,10 +70,7 @@ impl Kernel {
 impl CpuKernel for Kernel {
     fn run(&self, worker: &Worker<'_>) {
         let rows = self.control.rows(worker, self.rows);
-        let first = self.control.committed(worker);
-        if first.checked_add(rows).is_none_or(|end| end > self.context) {
-            worker.refuse("the call reaches past the end of the cache");
-        }
+        let first = self.control.committed_in(worker, rows, self.context);
         for item in worker.share(2 * rows, 1) {
             let (row, (from, to)) = (item / 2, if item % 2 == 0 { &self.k } else { &self.v });
             // SAFETY: inputs of an operation are not written while it runs.

@@ -4,8 +4,9 @@ use foretoken::device::DeviceFault;
 use foretoken::kernel::{KernelKey, KvCommit};
 use foretoken::tensor::DType;
 
+use super::ancestry::{Accepted, PathRows};
+use super::columns::Columns;
 use super::kv_append::Cache;
-use super::path::{Columns, PathWords};
 use super::{Bind, Controls};
 use crate::math::LANES;
 use crate::memory::{Plain, Span};
@@ -13,7 +14,7 @@ use crate::pool::{CpuKernel, Worker};
 
 pub(super) struct Kernel {
     control: Controls,
-    path: PathWords,
+    path: Accepted,
     k: Cache,
     v: Cache,
     context: usize,
@@ -27,7 +28,7 @@ impl Kernel {
         bind.apart(&[&op.cache.k, &op.cache.v], &[&op.path.0, &op.control.0])?;
         Ok(Self {
             control: bind.control(&op.control)?,
-            path: PathWords::new(bind, &op.path)?,
+            path: Accepted::new(bind, &op.path)?,
             k: Cache::new(bind, &op.cache.k)?,
             v: Cache::new(bind, &op.cache.v)?,
             context,
@@ -40,14 +41,11 @@ impl Kernel {
         &self,
         worker: &Worker<'_>,
         cache: Span<T>,
-        path: &[i32],
+        path: &PathRows,
         committed: usize,
     ) {
-        // Columns rather than rows are shared: each row has to move before another
-        // takes its place.
         let mine = worker.share(self.width, 2 * LANES);
-        let columns =
-            Columns { memory: cache, width: self.width, first: mine.start, count: mine.len() };
+        let columns = Columns { memory: cache, width: self.width, mine };
         // SAFETY: the columns of a worker are its own; slots of rows are different.
         unsafe { columns.compact(path, |row| committed + row) };
     }
@@ -55,12 +53,9 @@ impl Kernel {
 
 impl CpuKernel for Kernel {
     fn run(&self, worker: &Worker<'_>) {
-        let rows = self.control.rows(worker, self.path.capacity);
-        let committed = self.control.committed(worker);
-        if committed.checked_add(rows).is_none_or(|end| end > self.context) {
-            worker.refuse("the call reaches past the end of the cache");
-        }
-        let path = self.path.read(worker, rows);
+        let rows = self.control.rows(worker, self.path.capacity());
+        let committed = self.control.committed_in(worker, rows, self.context);
+        let path = &self.path.read(worker, rows);
         for cache in [&self.k, &self.v] {
             match cache {
                 Cache::F32(cache) => self.compact(worker, **cache, path, committed),

@@ -8,6 +8,7 @@
 mod ancestry;
 mod attention;
 mod bind;
+mod columns;
 mod conv_commit;
 mod delta_commit;
 mod delta_rule;
@@ -20,7 +21,6 @@ mod gated_norm;
 mod kv_append;
 mod kv_commit;
 mod output_gate;
-mod path;
 mod rms_norm;
 mod rope;
 mod short_conv;

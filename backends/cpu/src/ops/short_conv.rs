@@ -39,11 +39,7 @@ impl Kernel {
         bind.ensure((2..=MAX_WIDTH).contains(&width), "a filter must have 2 to 8 taps")?;
         bind.apart(&[&op.out, &op.state], &[&op.x, &op.weight, &op.control.0])?;
         let rows = xs.min(outs);
-        let mut tree = None;
-        if let Some(operand) = &op.tree {
-            bind.apart(&[&op.out], &[&operand.parents, &operand.depths, &operand.masks])?;
-            tree = Some(Tree::new(bind, operand, rows)?);
-        }
+        let tree = op.tree.as_ref().map(|tree| Tree::new(bind, tree, rows, &op.out)).transpose()?;
         Ok(Self {
             control: bind.control(&op.control)?,
             x: bind.view(&op.x)?,

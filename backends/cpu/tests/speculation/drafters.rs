@@ -58,12 +58,12 @@ impl Drafter for Scripted {
     fn propose(&mut self, history: &[u32], candidates: &mut Candidates<'_>) -> usize {
         let (r, width) = (&mut self.random, candidates.width);
         let rows = candidates.ids.chunks_exact_mut(width);
-        let rows = rows.zip(candidates.scores.chunks_exact_mut(width)).enumerate();
+        let rows = rows.zip(candidates.scores.chunks_exact_mut(width));
         match &*self.script.lock().unwrap() {
             Script::Silent => 0,
             Script::Garbage => {
                 let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e30];
-                for (_, (ids, scores)) in rows {
+                for (ids, scores) in rows {
                     for (id, score) in ids.iter_mut().zip(scores) {
                         *id = r.pick(&[-1, i32::MIN, i32::MAX, 8192, 8191, 0, 258, 310, 77]);
                         let any = r.below(1000) as f32 / -50.0;
@@ -73,7 +73,7 @@ impl Drafter for Scripted {
                 r.below(40)
             }
             Script::Knows(answer, percent) => {
-                for (position, (ids, scores)) in rows {
+                for (position, (ids, scores)) in rows.enumerate() {
                     for (rank, (id, score)) in ids.iter_mut().zip(scores).enumerate() {
                         *id = r.below(8192) as i32;
                         *score = -0.3 * (rank + 1) as f32 - r.below(100) as f32 / 1000.0;

@@ -210,11 +210,35 @@ impl Speculation {
         let width = self.ids.len() / most;
         let (ids, scores) = (&mut self.ids, &mut self.scores);
         let filled = self.drafter.propose(history, &mut Candidates { ids, scores, width });
+        self.write_proposal(stream)?;
+        Ok(filled.min(most))
+    }
+
+    /// Puts candidates made on the host, with log-probabilities for scores, where a
+    /// drafter on the device leaves its own.
+    fn write_proposal(&self, stream: &mut dyn Stream) -> Result<()> {
         let proposal = &self.small.proposal;
         write(stream, &proposal.ids, &self.ids)?;
         write(stream, &proposal.scores, bytemuck::cast_slice(&self.scores))?;
-        stream.fill(proposal.log_sum_exp.buffer(), proposal.log_sum_exp.offset(), 4 * most, 0)?;
-        Ok(filled.min(most))
+        let sums = &proposal.log_sum_exp;
+        stream.fill(sums.buffer(), sums.offset(), sums.bytes(), 0)
+    }
+
+    /// Drafts after the committed tokens, and no more.
+    fn draft(
+        &mut self,
+        stream: &mut dyn Stream,
+        committed: usize,
+        history: &[u32],
+        shape: TreeShape,
+    ) -> Result<()> {
+        self.prepare(stream, committed, history, shape)?;
+        stream.launch_graph(&*self.graphs.draft)?;
+        if self.ring.is_some() {
+            self.drafted = committed;
+        }
+        self.cursor = None;
+        Ok(())
     }
 
     /// One step with the target's greedy choices, committed. Returns rows committed.
@@ -259,12 +283,7 @@ impl Speculation {
         history: &[u32],
         shape: TreeShape,
     ) -> Result<()> {
-        self.prepare(stream, committed, history, shape)?;
-        stream.launch_graph(&*self.graphs.draft)?;
-        if self.ring.is_some() {
-            self.drafted = committed;
-        }
-        self.cursor = None;
+        self.draft(stream, committed, history, shape)?;
         stream.launch_graph(&*self.graphs.verify)?;
         let (rows, step) = (&mut self.rows, &self.verify.step);
         read(stream, &step.control.0, bytemuck::cast_slice_mut(&mut rows.control))?;
@@ -308,12 +327,7 @@ impl Speculation {
         stream: &mut dyn Stream,
         committed: usize,
     ) -> Result<Duration> {
-        self.prepare(stream, committed, &[0], TreeShape::chain(1))?;
-        stream.launch_graph(&*self.graphs.draft)?;
-        if self.ring.is_some() {
-            self.drafted = committed;
-        }
-        self.cursor = None;
+        self.draft(stream, committed, &[0], TreeShape::chain(1))?;
         self.read_result(stream)?;
         Ok(self.time(1))
     }
@@ -332,10 +346,7 @@ impl Speculation {
             *id = (i % width) as i32;
         }
         self.scores.fill(-1.0);
-        let proposal = &self.small.proposal;
-        write(stream, &proposal.ids, &self.ids)?;
-        write(stream, &proposal.scores, bytemuck::cast_slice(&self.scores))?;
-        write(stream, &proposal.log_sum_exp, bytemuck::cast_slice(&vec![0f32; positions]))?;
+        self.write_proposal(stream)?;
         let cursor = [committed as i32, 0, self.drafted as i32, 0];
         write(stream, &self.small.cursor.0, &cursor)?;
         let most = positions as i32;

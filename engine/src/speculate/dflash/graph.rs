@@ -1,15 +1,14 @@
 //! A draft as two lists of operations: taking in context, and drafting a block.
 
 use super::buffers::{BlockBuffers, ContextBuffers};
-use super::config::DflashConfig;
 use super::weights::{DflashLayer, DflashModel};
 use crate::device::{DeviceFault, Weight};
 use crate::error::Result;
 use crate::kernel::{
-    Attention, AttentionMask, Control, Cursor, DraftBlock, DraftContext, Embed, FeatureLoad,
-    HeadPart, KvAppend, KvPair, Linear, LinearPart, Op, QkNormRope, Regime, RmsNorm, RopeAngles,
-    RowSet, SwiGlu, TopK,
+    AttentionMask, Control, Cursor, DraftBlock, DraftContext, FeatureLoad, KvPair, Op, Regime,
+    RowSet, TopK,
 };
+use crate::model::RowOps;
 use crate::speculate::Proposal;
 use crate::tensor::Tensor;
 
@@ -26,7 +25,7 @@ impl DraftGraph<'_> {
     /// see the same input, which their own first norm is not applied to.
     pub(super) fn context(&self, ring: &Tensor, b: &ContextBuffers) -> Result<Vec<Op>> {
         let model = self.model;
-        let ops = Ops { control: &b.control, config: &model.config };
+        let ops = self.ops(&b.control);
         let mut out: Vec<Op> = vec![
             DraftContext {
                 cursor: self.cursor.clone(),
@@ -59,7 +58,7 @@ impl DraftGraph<'_> {
         b: &BlockBuffers,
     ) -> Result<Vec<Op>> {
         let model = self.model;
-        let ops = Ops { control: &b.control, config: &model.config };
+        let ops = self.ops(&b.control);
         let mut out: Vec<Op> = vec![
             DraftBlock {
                 cursor: self.cursor.clone(),
@@ -69,13 +68,7 @@ impl DraftGraph<'_> {
                 positions: b.positions.clone(),
             }
             .into(),
-            Embed {
-                control: b.control.clone(),
-                tokens: b.tokens.clone(),
-                table: embedding.clone(),
-                out: b.x.clone(),
-            }
-            .into(),
+            ops.embed(&b.tokens, embedding, &b.x).into(),
             ops.angles(&b.positions, &b.angles).into(),
         ];
         for ((layer, cache), mask) in self.layers()?.zip(&model.config.layers) {
@@ -86,11 +79,11 @@ impl DraftGraph<'_> {
             out.push(ops.rotate(&b.angles, &heads).into());
             out.push(ops.append(&b.k, &b.v, cache).into());
             let mask = AttentionMask::Block { window: mask.window, causal: mask.causal };
-            out.push(ops.attend(mask, &b.q, cache, &b.out).into());
+            out.push(ops.attend(Regime::Step, mask, &b.q, cache, &b.out).into());
             out.push(ops.project(&b.out_rows, &layer.out, &b.x).into());
             out.push(ops.norm(RowSet::All, &b.x, &layer.ffn_norm, &b.h).into());
             out.push(ops.linear(&b.h, &[(&layer.gate, &b.gate), (&layer.up, &b.up)]).into());
-            out.push(ops.gate(&b.gate, &b.up).into());
+            out.push(ops.swiglu(&b.gate, &b.up).into());
             out.push(ops.project(&b.gate, &layer.down, &b.x).into());
         }
         out.push(ops.norm(RowSet::Logits, &b.x, &model.output_norm, &b.head_h).into());
@@ -111,92 +104,16 @@ impl DraftGraph<'_> {
         Ok(out)
     }
 
+    fn ops<'b>(&'b self, control: &'b Control) -> RowOps<'b> {
+        let config = &self.model.config;
+        RowOps { control, attention: &config.attention, eps: config.eps }
+    }
+
     fn layers(&self) -> Result<impl Iterator<Item = (&DflashLayer, &KvPair)>> {
         if self.caches.len() != self.model.layers.len() {
             let detail = "a layer has no cache";
             return Err(DeviceFault::BadOperands { op: "dflash", detail }.into());
         }
         Ok(self.model.layers.iter().zip(self.caches))
-    }
-}
-
-/// Makes operations under one control block.
-struct Ops<'a> {
-    control: &'a Control,
-    config: &'a DflashConfig,
-}
-
-impl Ops<'_> {
-    fn norm(&self, rows: RowSet, x: &Tensor, weight: &Tensor, out: &Tensor) -> RmsNorm {
-        RmsNorm {
-            control: self.control.clone(),
-            rows,
-            x: x.clone(),
-            weight: weight.clone(),
-            eps: self.config.eps,
-            out: out.clone(),
-        }
-    }
-
-    fn linear(&self, x: &Tensor, parts: &[(&Weight, &Tensor)]) -> Linear {
-        let part = |&(weight, out): &(&Weight, &Tensor)| LinearPart {
-            weight: weight.clone(),
-            out: out.clone(),
-            accumulate: false,
-        };
-        Linear {
-            control: self.control.clone(),
-            rows: RowSet::All,
-            x: x.clone(),
-            parts: parts.iter().map(part).collect(),
-        }
-    }
-
-    /// Projects back into the residual stream.
-    fn project(&self, x: &Tensor, weight: &Weight, residual: &Tensor) -> Linear {
-        let mut op = self.linear(x, &[(weight, residual)]);
-        op.parts.iter_mut().for_each(|p| p.accumulate = true);
-        op
-    }
-
-    fn angles(&self, positions: &Tensor, out: &Tensor) -> RopeAngles {
-        RopeAngles {
-            control: self.control.clone(),
-            positions: positions.clone(),
-            theta: self.config.attention.theta,
-            out: out.clone(),
-        }
-    }
-
-    fn rotate(&self, angles: &Tensor, heads: &[(&Tensor, &Tensor)]) -> QkNormRope {
-        let part = |&(x, norm): &(&Tensor, &Tensor)| HeadPart { x: x.clone(), norm: norm.clone() };
-        QkNormRope {
-            control: self.control.clone(),
-            angles: angles.clone(),
-            parts: heads.iter().map(part).collect(),
-            eps: self.config.eps,
-        }
-    }
-
-    fn append(&self, k: &Tensor, v: &Tensor, cache: &KvPair) -> KvAppend {
-        let control = self.control.clone();
-        KvAppend { control, k: k.clone(), v: v.clone(), cache: cache.clone() }
-    }
-
-    fn attend(&self, mask: AttentionMask, q: &Tensor, cache: &KvPair, out: &Tensor) -> Attention {
-        Attention {
-            control: self.control.clone(),
-            regime: Regime::Step,
-            mask,
-            q: q.clone(),
-            cache: cache.clone(),
-            scale: (1.0 / (self.config.attention.head_dim as f64).sqrt()) as f32,
-            out: out.clone(),
-        }
-    }
-
-    fn gate(&self, gate: &Tensor, up: &Tensor) -> SwiGlu {
-        let control = self.control.clone();
-        SwiGlu { control, gate: gate.clone(), up: up.clone(), out: gate.clone() }
     }
 }

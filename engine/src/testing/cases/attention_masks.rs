@@ -2,13 +2,13 @@
 
 use super::SPARE;
 use super::attention::{CACHES, stored};
-use super::trees::{Kind, Tree};
 use crate::kernel::{Attention, AttentionMask, KvPair, Regime, TreeRows};
 use crate::tensor::DType;
 use crate::testing::fault::CaseFault;
 use crate::testing::reference::{Heads, attention_to};
 use crate::testing::report::Runner;
 use crate::testing::rig::Rig;
+use crate::testing::trees::{Kind, Tree};
 
 /// Query heads, key-value heads, head_dim, q_stride.
 type Shape = (usize, usize, usize, usize);

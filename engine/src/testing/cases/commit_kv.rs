@@ -2,13 +2,13 @@
 
 use super::SPARE;
 use super::attention::{CACHES, stored};
-use super::trees::{Kind, Tree, path_on_device};
 use crate::kernel::{KvCommit, KvPair, TreeRows};
 use crate::tensor::DType;
 use crate::testing::compare;
 use crate::testing::fault::CaseFault;
 use crate::testing::report::Runner;
 use crate::testing::rig::{POISON, Rig};
+use crate::testing::trees::{Kind, Tree, path_on_device};
 
 pub(super) fn all(run: &mut Runner<'_>) {
     // Rows and committed tokens.

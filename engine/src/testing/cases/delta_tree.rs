@@ -5,16 +5,16 @@ use super::{SPARE, WIDTHS};
 use crate::kernel::{
     ConvCommit, DeltaCommit, GatedDelta, HeadMap, Path, Regime, ShortConv, TreeRows,
 };
-use crate::testing::compare;
+use crate::testing::compare::{self, words};
 use crate::testing::fault::CaseFault;
 use crate::testing::reference::{conv_commit, gated_delta_row, gated_delta_tree, short_conv_tree};
 use crate::testing::report::Runner;
 use crate::testing::rig::Rig;
-use crate::testing::trees::{KINDS, Kind, TREE_ROWS, Tree, ascending, path};
+use crate::testing::trees::{Kind, TREE_ROWS, Tree, ascending, path_on_device};
 
 pub(super) fn all(run: &mut Runner<'_>) {
     for (i, &rows) in TREE_ROWS.iter().enumerate() {
-        for (j, kind) in KINDS.into_iter().enumerate() {
+        for (j, kind) in Kind::ALL.into_iter().enumerate() {
             let (channels, width) = (WIDTHS[(i + 3 * j) % WIDTHS.len()], 2 + (i + j) % 3);
             let name = format!("short_conv/tree/{kind:?}/m={rows}/c={channels}/width={width}");
             run.case(name, |rig| conv(rig, (kind, rows), channels, width));
@@ -47,10 +47,6 @@ fn shape_and_map(shape: usize, map: usize) -> (Shape, HeadMap) {
 /// Rows recorded: some more than the live ones where a tree may have them.
 fn capacity(rows: usize) -> usize {
     TreeRows::MAX.min(rows + SPARE)
-}
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
 }
 
 /// Inputs of a convolution on the device, without a tree.
@@ -86,12 +82,12 @@ fn conv(
     let op = conv_op(rig, rows, channels, [&x, &w, &past])?;
     // A tree may have been recorded for more rows than the operation.
     let room = if channels.is_multiple_of(2) { TreeRows::MAX } else { capacity(rows) };
-    let op = ShortConv { tree: Some(tree.operand(rig, room)?), ..op };
+    let op = ShortConv { tree: Some(tree.on_device(rig, room)?), ..op };
     rig.launch(op.clone())?;
     let want = short_conv_tree(&x, &w, &past, channels, &tree.0);
     // As without a tree.
     rig.expect("out", &op.out, &want, |i| 4e-6 * want[i].abs().max(8.0))?;
-    compare::bits("state", &bits(&past), &rig.words(&op.state)?)
+    compare::bits("state", &words(&past), &rig.words(&op.state)?)
 }
 
 fn delta(
@@ -103,13 +99,13 @@ fn delta(
     let tree = Tree::new(&mut rig.rng, kind, rows);
     let inputs = Inputs::new(rig, rows, shape);
     let op = inputs.op_of(rig, shape, map, Regime::Step, 0..rows, capacity(rows))?;
-    let op = GatedDelta { tree: Some(tree.operand(rig, capacity(rows))?), ..op };
+    let op = GatedDelta { tree: Some(tree.on_device(rig, capacity(rows))?), ..op };
     rig.launch(op.clone())?;
     let (key_heads, _, dk, dv) = shape;
     let state: Vec<f64> = inputs.state.iter().map(|&x| f64::from(x)).collect();
     let want = gated_delta_tree(&inputs.plain((key_heads, dk, dv), map), &state, &tree.0);
     rig.expect("out", &op.out, &want, close(&want))?;
-    compare::bits("state", &bits(&inputs.state), &rig.words(&op.state)?)
+    compare::bits("state", &words(&inputs.state), &rig.words(&op.state)?)
 }
 
 fn commit_conv(
@@ -121,10 +117,10 @@ fn commit_conv(
     let [x, w, past] = conv_inputs(rig, rows, channels, width);
     let conv = conv_op(rig, rows, channels, [&x, &w, &past])?;
     let accepted = ascending(&mut rig.rng, rows, count);
-    let path = path(rig, capacity(rows), &accepted)?;
+    let path = path_on_device(rig, &accepted, capacity(rows))?;
     rig.launch(ConvCommit { path, conv: conv.clone() })?;
     let want = conv_commit(&x, &past, channels, &accepted);
-    compare::bits("state", &bits(&want), &rig.words(&conv.state)?)?;
+    compare::bits("state", &words(&want), &rig.words(&conv.state)?)?;
     compare::untouched("out", &rig.words(&conv.out)?, 0)
 }
 
@@ -137,7 +133,7 @@ fn commit_delta(
     let inputs = Inputs::new(rig, rows, shape);
     let delta = inputs.op_of(rig, shape, map, Regime::Step, 0..rows, capacity(rows))?;
     let accepted = ascending(&mut rig.rng, rows, count);
-    let path = path(rig, capacity(rows), &accepted)?;
+    let path = path_on_device(rig, &accepted, capacity(rows))?;
     rig.launch(DeltaCommit { path, delta: delta.clone() })?;
     let (key_heads, _, dk, dv) = shape;
     let plain = inputs.plain((key_heads, dk, dv), map);
@@ -197,7 +193,7 @@ fn refused_conv(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     for (path, why) in bad_paths(rig)? {
         rig.refuses(ConvCommit { path, conv: conv.clone() }, why)?;
     }
-    let path = path(rig, rows, &[0])?;
+    let path = path_on_device(rig, &[0], rows)?;
     let state = rig.blank("state", &[3, channels + 1])?;
     let narrow = ShortConv { state, ..conv.clone() };
     rig.refuses(ConvCommit { path: path.clone(), conv: narrow }, "x and state differ in channels")?;
@@ -225,13 +221,13 @@ fn refused_delta(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     for (tree, why) in misfits(rig)? {
         rig.refuses(GatedDelta { tree: Some(tree), ..delta.clone() }, why)?;
     }
-    let tree = Some(Tree::new(&mut rig.rng, Kind::Star, rows).operand(rig, rows)?);
+    let tree = Some(Tree::new(&mut rig.rng, Kind::Star, rows).on_device(rig, rows)?);
     let prefill = GatedDelta { regime: Regime::Prefill, tree, ..delta.clone() };
     rig.refuses(prefill, "a tree is for the step regime")?;
     for (path, why) in bad_paths(rig)? {
         rig.refuses(DeltaCommit { path, delta: delta.clone() }, why)?;
     }
-    let path = path(rig, rows, &[0])?;
+    let path = path_on_device(rig, &[0], rows)?;
     let delta = GatedDelta { key_heads: 0, ..delta };
     rig.refuses(DeltaCommit { path, delta }, "there are no key heads")
 }

@@ -1,12 +1,12 @@
 //! The ring of features.
 
 use super::SPARE;
-use super::trees::{Kind, Tree, path_on_device};
 use crate::kernel::{FeatureCommit, FeatureLoad, FeatureStore, TreeRows};
-use crate::testing::compare;
+use crate::testing::compare::{self, words};
 use crate::testing::fault::CaseFault;
 use crate::testing::report::Runner;
 use crate::testing::rig::{POISON, Rig};
+use crate::testing::trees::{Kind, Tree, path_on_device};
 
 pub(super) fn all(run: &mut Runner<'_>) {
     // Rows, committed tokens and slots of the ring: within it, across its end, full.
@@ -26,7 +26,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
         let name = format!("m={rows}/committed={committed}/r={slots}/{width:?}");
         run.case(format!("feature_store/{name}"), |rig| store(rig, place, width));
         run.case(format!("feature_load/{name}"), |rig| load(rig, place, width.1));
-        for kind in [Kind::Random, Kind::Deep, Kind::Chain] {
+        for kind in [Kind::Random, Kind::Winding, Kind::Chain] {
             let name = format!("feature_commit/{kind:?}/{name}");
             run.case(name, |rig| commit(rig, place, width.1, kind));
         }
@@ -35,10 +35,6 @@ pub(super) fn all(run: &mut Runner<'_>) {
 }
 
 type Place = (usize, usize, usize);
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
-}
 
 fn store(
     rig: &mut Rig<'_>,
@@ -56,7 +52,7 @@ fn store(
     let mut want = vec![u32::from_ne_bytes([POISON; 4]); slots * width];
     for (i, x) in x.chunks_exact(d).enumerate() {
         let at = (committed + i) % slots * width + column;
-        want[at..at + d].copy_from_slice(&bits(x));
+        want[at..at + d].copy_from_slice(&words(x));
     }
     compare::bits("ring", &want, &rig.words(&op.ring)?)
 }
@@ -70,7 +66,7 @@ fn load(rig: &mut Rig<'_>, (rows, committed, slots): Place, width: usize) -> Res
     };
     rig.launch(op.clone())?;
     let slot = |i: usize| (committed + i) % slots * width;
-    let want: Vec<u32> = (0..rows).flat_map(|i| bits(&ring[slot(i)..slot(i) + width])).collect();
+    let want: Vec<u32> = (0..rows).flat_map(|i| words(&ring[slot(i)..slot(i) + width])).collect();
     let got = rig.words(&op.out)?;
     compare::untouched("out", &got, want.len())?;
     compare::bits("out", &want, &got[..want.len()])
@@ -91,10 +87,10 @@ fn commit(
     };
     rig.launch(op.clone())?;
     let got = rig.words(&op.ring)?;
-    let mut want = bits(&ring);
+    let mut want = words(&ring);
     let slot = |i: usize| (committed + i) % slots * width;
     for (i, &row) in path.iter().enumerate() {
-        want[slot(i)..slot(i) + width].copy_from_slice(&bits(&ring[slot(row)..slot(row) + width]));
+        want[slot(i)..slot(i) + width].copy_from_slice(&words(&ring[slot(row)..slot(row) + width]));
     }
     // Rows after the path are given up.
     for i in path.len()..rows {

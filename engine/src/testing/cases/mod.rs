@@ -14,7 +14,6 @@ mod stamp;
 mod top_k;
 mod tree_build;
 mod tree_step;
-pub(super) mod trees;
 
 use super::report::Runner;
 

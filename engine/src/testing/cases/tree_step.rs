@@ -5,6 +5,7 @@ use crate::testing::fault::CaseFault;
 use crate::testing::reference::walk;
 use crate::testing::report::Runner;
 use crate::testing::rig::Rig;
+use crate::testing::trees::{Kind, Tree};
 
 pub(super) fn all(run: &mut Runner<'_>) {
     for drafted in [0, 1, 700] {
@@ -14,9 +15,10 @@ pub(super) fn all(run: &mut Runner<'_>) {
         run.case(format!("draft_block/b={rows}"), |rig| block(rig, rows));
     }
     for rows in [1, 2, 3, 8, 17, 33, 63, 64] {
-        for shape in [Shape::Chain, Shape::Tree, Shape::Bush, Shape::Garbage] {
-            run.case(format!("tree_walk/m={rows}/{shape:?}"), |rig| walks(rig, rows, shape));
+        for kind in Kind::ALL {
+            run.case(format!("tree_walk/m={rows}/{kind:?}"), |rig| walks(rig, rows, kind, false));
         }
+        run.case(format!("tree_walk/m={rows}/garbage"), |rig| walks(rig, rows, Kind::Random, true));
     }
     run.case("tree_walk/operands".into(), operands);
     for rows in [1, 2, 17, 64] {
@@ -71,33 +73,17 @@ fn block(rig: &mut Rig<'_>, rows: usize) -> Result<(), CaseFault> {
     Ok(())
 }
 
-/// Kinds of trees.
-#[derive(Clone, Copy, Debug)]
-enum Shape {
-    /// Each row under the one before.
-    Chain,
-    /// Any row under any before.
-    Tree,
-    /// Many siblings under few parents.
-    Bush,
-    /// Parents that are no rows, or come later, among others.
-    Garbage,
-}
-
-fn parents(rig: &mut Rig<'_>, rows: usize, shape: Shape) -> Vec<i32> {
-    let mut parent = |row: usize| match shape {
-        _ if row == 0 => -1,
-        Shape::Chain => row as i32 - 1,
-        Shape::Tree => rig.rng.below(row) as i32,
-        Shape::Bush => rig.rng.below(row.min(3)) as i32,
-        Shape::Garbage => match rig.rng.below(6) {
-            0 => rig.rng.next() as i32,
-            1 => rows as i32 - 1,
-            2 => row as i32,
-            _ => rig.rng.below(row) as i32,
-        },
-    };
-    (0..rows).map(&mut parent).collect()
+/// Parents that are no rows, or come later, among others.
+fn spoil(rig: &mut Rig<'_>, parents: &mut [i32]) {
+    let last = parents.len() as i32 - 1;
+    for (row, parent) in parents.iter_mut().enumerate().skip(1) {
+        match rig.rng.below(6) {
+            0 => *parent = rig.rng.next() as i32,
+            1 => *parent = last,
+            2 => *parent = row as i32,
+            _ => {}
+        }
+    }
 }
 
 fn ascending(count: usize) -> Vec<i32> {
@@ -125,14 +111,17 @@ fn operation(
 }
 
 /// Few tokens, so that siblings share some; choices among them and none.
-fn walks(rig: &mut Rig<'_>, rows: usize, shape: Shape) -> Result<(), CaseFault> {
+fn walks(rig: &mut Rig<'_>, rows: usize, kind: Kind, garbage: bool) -> Result<(), CaseFault> {
     let capacity = (rows + super::SPARE).min(TreeRows::MAX);
     for round in 0..12 {
         let kinds = [1, 2, 3, 8][round % 4];
         let mut tokens =
             || -> Vec<i32> { (0..rows).map(|_| rig.rng.below(kinds) as i32).collect() };
         let (tokens, mut choices) = (tokens(), tokens());
-        let parents = parents(rig, rows, shape);
+        let Tree(mut parents) = Tree::new(&mut rig.rng, kind, rows);
+        if garbage {
+            spoil(rig, &mut parents);
+        }
         if round % 3 == 0 {
             // Mostly what follows in the tree, so that walks are long.
             for (row, &parent) in parents.iter().enumerate() {

@@ -4,11 +4,11 @@ use super::{Bits, by_company, live};
 use crate::kernel::{Attention, AttentionMask, KvCommit, KvPair, Regime};
 use crate::tensor::DType;
 use crate::testing::cases::attention::{CACHES, stored};
-use crate::testing::cases::trees::{Kind, Tree, path_on_device};
 use crate::testing::compare;
 use crate::testing::fault::CaseFault;
 use crate::testing::report::Runner;
 use crate::testing::rig::Rig;
+use crate::testing::trees::{Kind, Tree, path_on_device};
 
 /// Query heads, key-value heads, head_dim.
 const HEADS: (usize, usize, usize) = (6, 2, 32);
@@ -19,7 +19,7 @@ const SIZES: [(usize, usize); 8] =
 
 pub(super) fn all(run: &mut Runner<'_>) {
     for dtype in CACHES {
-        for kind in [Kind::Random, Kind::Deep] {
+        for kind in [Kind::Random, Kind::Winding] {
             let name = format!("invariance/attention/tree/{kind:?}/{dtype}");
             run.case(name, |rig| as_chains(rig, dtype, kind));
             let name = format!("invariance/attention/committed tree/{kind:?}/{dtype}");
@@ -186,8 +186,8 @@ fn block_as_causal(rig: &mut Rig<'_>, dtype: DType) -> Result<(), CaseFault> {
 /// A wrong parent of the same depth must show.
 fn blind_tree(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     // Rows 1 and 2 follow row 0; row 3 follows row 1.
-    let tree = Tree { parents: vec![0, 0, 0, 1] };
-    let other = Tree { parents: vec![0, 0, 0, 2] };
+    let tree = Tree(vec![-1, 0, 0, 1]);
+    let other = Tree(vec![-1, 0, 0, 2]);
     for committed in [0, 126, 200] {
         let rows = Rows::new(rig, DType::F16, (4, committed));
         let got = rows.tree(rig, &other)?;

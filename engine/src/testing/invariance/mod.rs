@@ -230,7 +230,7 @@ fn delta_call(
 ) -> Bits {
     let shape = (2, 4, 64, 48);
     if rows.start == 0 {
-        *state = inputs.state.iter().map(|x| x.to_bits()).collect();
+        *state = compare::words(&inputs.state);
     }
     let carried = state.iter().map(|&x| f32::from_bits(x)).collect();
     let last = Inputs { state: carried, ..inputs.clone() };

@@ -8,6 +8,7 @@ use super::shape::{Call, Shape};
 use super::sight::{Paths, Sight};
 use super::split::MAX_QUERIES;
 use crate::memory::View;
+use crate::ops::ancestry::Tree;
 use crate::ops::kv_append::Cache;
 use crate::ops::{Bind, Controls};
 use crate::pool::{ChunkCounter, CpuKernel, Worker};
@@ -74,12 +75,8 @@ impl Kernel {
 /// What [`Sight`] is made of in each launch.
 enum Mask {
     Causal,
-    /// Parents and depths.
-    Tree(View<i32>, View<i32>),
-    Block {
-        window: Option<usize>,
-        causal: bool,
-    },
+    Tree(Tree),
+    Block { window: Option<usize>, causal: bool },
 }
 
 impl Mask {
@@ -89,11 +86,7 @@ impl Mask {
         }
         match &op.mask {
             AttentionMask::Causal => Ok(Self::Causal),
-            AttentionMask::Tree(tree) => {
-                let (parents, depths) = bind.tree(tree, rows)?;
-                bind.apart(&[&op.out], &[&tree.parents, &tree.depths, &tree.masks])?;
-                Ok(Self::Tree(parents, depths))
-            }
+            AttentionMask::Tree(tree) => Ok(Self::Tree(Tree::new(bind, tree, rows, &op.out)?)),
             &AttentionMask::Block { window, causal } => {
                 bind.ensure(window != Some(0), "a window must hold a position")?;
                 Ok(Self::Block { window, causal })
@@ -106,18 +99,15 @@ impl CpuKernel for Kernel {
     fn run(&self, worker: &Worker<'_>) {
         let shape = &self.shape;
         let rows = self.control.rows(worker, shape.rows);
-        let committed = self.control.committed(worker);
-        if committed.checked_add(rows).is_none_or(|end| end > shape.context) {
-            worker.refuse("the call reaches past the end of the cache");
-        }
+        let committed = self.control.committed_in(worker, rows, shape.context);
         if rows == 0 {
             return;
         }
         let paths;
         let sight = match &self.mask {
             Mask::Causal => Sight::Causal,
-            Mask::Tree(parents, depths) => {
-                paths = Paths::read(worker, parents, depths, rows);
+            Mask::Tree(tree) => {
+                paths = Paths::new(&tree.read(worker, rows));
                 Sight::Tree(&paths)
             }
             Mask::Block { window, causal } => Sight::Block { window: *window, causal: *causal },

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use foretoken::kernel::{Attention, TreeRows};
+use foretoken::kernel::Attention;
 
-use crate::memory::View;
-use crate::pool::Worker;
+use crate::ops::ancestry::{Ancestry, MAX};
 
 const SPLIT: usize = Attention::SPLIT;
 
@@ -52,8 +51,8 @@ impl Sight<'_> {
 
 /// The path to each row of a tree, the row itself last.
 pub(super) struct Paths {
-    rows: [[u8; TreeRows::MAX]; TreeRows::MAX],
-    lengths: [u8; TreeRows::MAX],
+    rows: [[u8; MAX]; MAX],
+    lengths: [u8; MAX],
 }
 
 impl Paths {
@@ -61,40 +60,21 @@ impl Paths {
         &self.rows[row][..usize::from(self.lengths[row])]
     }
 
-    /// Reads the first rows of a tree, at most [`TreeRows::MAX`]. Words that are not a
-    /// tree fail the launch.
-    pub(super) fn read(
-        worker: &Worker<'_>,
-        parents: &View<i32>,
-        depths: &View<i32>,
-        rows: usize,
-    ) -> Self {
-        // SAFETY: inputs of an operation are not written while it runs.
-        let (parents, depths) = unsafe { (parents.read(0..rows), depths.read(0..rows)) };
-        let paths = Self::of_tree(parents, depths);
-        paths.unwrap_or_else(|| worker.refuse("the rows are not a tree in order"))
-    }
-
-    fn of_tree(parents: &[i32], depths: &[i32]) -> Option<Self> {
-        let mut paths =
-            Self { rows: [[0; TreeRows::MAX]; TreeRows::MAX], lengths: [0; TreeRows::MAX] };
-        for (row, (&parent, &depth)) in parents.iter().zip(depths).enumerate() {
-            let above = match usize::try_from(parent) {
-                Ok(parent) if parent < row => {
+    pub(super) fn new(tree: &Ancestry) -> Self {
+        let mut paths = Self { rows: [[0; MAX]; MAX], lengths: [0; MAX] };
+        for row in 0..tree.rows() {
+            let above = match tree.parent(row) {
+                Some(parent) => {
                     paths.rows[row] = paths.rows[parent];
-                    usize::from(paths.lengths[parent])
+                    paths.lengths[parent]
                 }
-                Err(_) if parent == -1 && row == 0 => 0,
-                _ => return None,
+                None => 0,
             };
-            if usize::try_from(depth) != Ok(above) {
-                return None;
-            }
-            // At most `row` rows are above.
-            paths.rows[row][above] = u8::try_from(row).ok()?;
-            paths.lengths[row] = u8::try_from(above + 1).ok()?;
+            // Fits: below MAX. At most `row` rows are above.
+            paths.rows[row][usize::from(above)] = row as u8;
+            paths.lengths[row] = above + 1;
         }
-        Some(paths)
+        paths
     }
 }
 
@@ -104,35 +84,19 @@ mod tests {
 
     #[test]
     fn paths_lead_from_the_first_row() {
-        let paths = Paths::of_tree(&[-1, 0, 0, 1, 2, 3], &[0, 1, 1, 2, 2, 3]).unwrap();
+        let parents = [-1, 0, 0, 1, 2, 3];
+        let depths = [0, 1, 1, 2, 2, 3];
+        let tree = Ancestry::new(6, |row| (parents[row], depths[row])).unwrap();
+        let paths = Paths::new(&tree);
         assert_eq!(paths.of(0), [0]);
         assert_eq!(paths.of(4), [0, 2, 4]);
         assert_eq!(paths.of(5), [0, 1, 3, 5]);
-        let chain: Vec<i32> = (-1..63).collect();
-        let depths: Vec<i32> = (0..64).collect();
-        let paths = Paths::of_tree(&chain, &depths).unwrap();
+        let chain = Ancestry::new(64, |row| (row as i32 - 1, row as i32)).unwrap();
+        let paths = Paths::new(&chain);
         assert_eq!(paths.of(63), (0..64).collect::<Vec<u8>>());
         let sight = Sight::Tree(&paths);
         assert_eq!(sight.span(3, 64, 100), 0..104);
         assert_eq!((sight.shared(0, 130), sight.shared(1, 130), sight.shared(2, 130)), (128, 2, 0));
-    }
-
-    #[test]
-    fn what_is_no_tree_is_refused() {
-        let refused: [(&[i32], &[i32]); 9] = [
-            (&[0], &[0]),
-            (&[-2], &[0]),
-            (&[-1], &[1]),
-            (&[-1, 1], &[0, 1]),
-            (&[-1, -1], &[0, 0]),
-            (&[-1, 0], &[0, 2]),
-            (&[-1, 0], &[0, -1]),
-            (&[-1, 2, 0], &[0, 1, 1]),
-            (&[-1, 0, i32::MAX], &[0, 1, 1]),
-        ];
-        for (parents, depths) in refused {
-            assert!(Paths::of_tree(parents, depths).is_none(), "{parents:?} {depths:?}");
-        }
     }
 
     #[test]
