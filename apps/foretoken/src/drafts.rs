@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Result, bail};
-use foretoken::device::{Activations, MemoryKind};
+use foretoken::Error;
+use foretoken::device::{Activations, DeviceFault, MemoryKind};
 use foretoken::format::{GgufFile, OpenOptions};
 use foretoken::generate::{Engine, Session, SessionOptions, SpeculationRoom};
 use foretoken::speculate::dflash::{DflashFile, DflashPlan};
@@ -102,7 +103,17 @@ impl Drafts {
             None => None,
         };
         let Some(drafter) = drafter else { return Ok(engine.session(options)?) };
-        let mut session = engine.session_with_drafter(options, drafter)?;
+        let mut session = match engine.session_with_drafter(options, drafter) {
+            // `auto` promises to be no worse than plain decoding; others were asked for.
+            Err(Error::Device(fault @ DeviceFault::OutOfMemory { .. }))
+                if mode == SpecMode::Auto =>
+            {
+                tracing::warn!("plain decoding, since drafting needs too much memory: {fault}");
+                let options = SessionOptions { speculation: None, ..options };
+                return Ok(engine.session(options)?);
+            }
+            other => other?,
+        };
         if mode == SpecMode::Auto && options.context >= Session::CALIBRATION_CONTEXT {
             let key = self.key(&session, activations);
             time_steps(&mut session, key)?;
@@ -114,14 +125,16 @@ impl Drafts {
 /// Takes times of steps from the cache, or measures them and keeps them there.
 fn time_steps(session: &mut Session, key: CostKey) -> Result<()> {
     let Some(path) = cache_file() else {
-        session.calibrate()?;
+        // A request finds that there are none, tries once more and says what is wrong.
+        let _ = session.calibrate();
         return Ok(());
     };
     let mut cache = CostCache::load(&path);
     if let Some(points) = cache.get(&key) {
         return Ok(session.set_cost(points.clone())?);
     }
-    cache.insert(key, session.calibrate()?.clone());
+    let Ok(points) = session.calibrate() else { return Ok(()) };
+    cache.insert(key, points.clone());
     if let Err(error) = cache.store(&path) {
         tracing::debug!(%error, "step times are not kept");
     }

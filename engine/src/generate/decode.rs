@@ -24,7 +24,7 @@ impl Engine {
         on_event: &mut dyn FnMut(StreamEvent<'_>),
     ) -> Result<Generation> {
         let mut run = Run::new(self, session, request)?;
-        let mut pace = Pace::new(session, request)?;
+        let mut pace = Pace::new(session, request, &mut run.stats.fallbacks)?;
         let start = Instant::now();
         let outcome = self.decode(session, &mut run, pace.as_mut(), cancel, start, on_event);
         if let Some(pace) = pace {

@@ -4,7 +4,8 @@ use super::{
     Engine, FinishReason, GenerateFault, GenerateRequest, Generation, GenerationStats, Session,
     StopMatcher, StreamEvent, TreeShape, WantLogits,
 };
-use crate::error::Result;
+use crate::device::DeviceFault;
+use crate::error::{Error, Result};
 use crate::kernel::TreeRows;
 use crate::sample::{Sampler, TopLogprobs};
 use crate::tokenizer::Utf8Stream;
@@ -130,15 +131,21 @@ impl<'a> Run<'a> {
         on_event: &mut dyn FnMut(StreamEvent<'_>),
     ) -> Result<Outcome> {
         if self.argmax_decides() {
-            let step = session.speculate(&self.history, shape)?;
+            // Where plain decoding would have ended before it met logits that are not
+            // finite, so does this.
+            let fault = match session.speculate(&self.history, shape) {
+                Ok(_) => None,
+                Err(fault @ Error::Device(DeviceFault::NonFinite { .. })) => Some(fault),
+                Err(other) => return Err(other),
+            };
             let mut outcome = Outcome::End(FinishReason::Length);
-            for &id in &step.tokens {
+            for &id in session.last_step().map_or(&[][..], |step| &step.tokens) {
                 outcome = self.take(id, on_event);
                 if matches!(outcome, Outcome::End(_)) {
-                    break;
+                    return Ok(outcome);
                 }
             }
-            return Ok(outcome);
+            return fault.map_or(Ok(outcome), Err);
         }
         session.draft(&self.history, shape)?;
         self.path.clear();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::support::{arg, command, nano, run};
+use super::support::{Changes, arg, changed, command, ids_of, nano, run};
 
 const PROMPT: &str = "def fibonacci(n):";
 
@@ -104,6 +104,36 @@ fn reasons_are_told_to_those_who_ask() {
     assert!(ran.stderr.contains("steps: ") && ran.stderr.contains("as asked: "), "{ran:?}");
     let ran = run(&["generate", PROMPT, "-n", "8", "--spec", "tree"]);
     assert!(!ran.stderr.contains("as asked"), "{ran:?}");
+}
+
+/// A token whose embedding is broken ends plain decoding with an error, unless the answer
+/// ends with it: speculation, which looks past ends, must not see more.
+#[test]
+fn broken_logits_behind_the_end_of_an_answer_do_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = generate(&["--spec", "off"]);
+    let ids: Vec<u64> =
+        plain["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+    let prompt = ids_of(PROMPT.as_bytes());
+    let known: Vec<u64> = prompt.as_array().unwrap().iter().map(|v| v.as_u64().unwrap()).collect();
+    for token in ids.iter().copied().filter(|id| !known.contains(id)).take(6) {
+        let path = dir.path().join(format!("{token}.gguf"));
+        let changes = Changes { blind_to: Some(token), ..Changes::default() };
+        changed("nano-code-Q4_K_M.gguf", &path, &changes);
+        let draft = nano("nano-dflash-Q8_0.gguf");
+        for spec in ["off", "chain", "tree", "auto"] {
+            let args = ["generate", PROMPT, "-n", "48", "-m", arg(&path), "--json"];
+            let rest = ["--spec", spec, "--draft", arg(&draft), "--stop-token", &token.to_string()];
+            let out = run(&[&args[..], &rest].concat()).json();
+            assert_eq!(out["finish"], "stop", "{spec}, token {token}");
+            let end = ids.iter().position(|&id| id == token).unwrap();
+            let said: Vec<u64> =
+                out["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+            assert_eq!(said, ids[..end], "{spec}, token {token}");
+            let message = run(&[&args[..], &rest[..4]].concat()).failure();
+            assert!(message.contains("non-finite"), "{spec}: {message}");
+        }
+    }
 }
 
 #[test]

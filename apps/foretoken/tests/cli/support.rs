@@ -120,6 +120,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) renamed: Option<(&'a str, &'a str)>,
     /// The tensors with this ending get rows of so many zeros.
     pub(crate) widened: Option<(&'a str, usize)>,
+    /// The head becomes a tensor of its own, and the embedding of this token NaN.
+    pub(crate) blind_to: Option<u64>,
 }
 
 /// Writes a model of `models/nano` with changes.
@@ -145,6 +147,12 @@ pub(crate) fn changed(name: &str, to: &Path, changes: &Changes<'_>) {
         }
         if info.name() == changes.broken {
             bytes.fill(0xff);
+        }
+        if let (Some(token), "token_embd.weight") = (changes.blind_to, info.name()) {
+            writer.tensor("output.weight", info.dtype(), shape).unwrap();
+            data.push(bytes.clone());
+            let row = bytes.len() / shape.rows();
+            bytes[token as usize * row..][..row].fill(0xff);
         }
         let renamed = changes.renamed.filter(|(old, _)| *old == info.name());
         let name = renamed.map_or(info.name(), |(_, new)| new);

@@ -20,7 +20,7 @@ pub use self::shape::{SpeculativeStep, TreeShape};
 use super::memory::{STEP_ROWS, SessionOptions, SpeculationRoom};
 use super::session::{read, write};
 use super::{Engine, GenerateFault, Speculate};
-use crate::device::{DeviceFault, MemoryKind, MemoryPlan, Stream};
+use crate::device::{MemoryKind, MemoryPlan, Stream};
 use crate::error::Result;
 use crate::kernel::{Cursor, TreeLimits, TreeWalk};
 use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
@@ -250,6 +250,8 @@ impl Speculation {
         shape: TreeShape,
     ) -> Result<usize> {
         self.prepare(stream, committed, history, shape)?;
+        // Until the result is here nobody knows how far the device's cursor came.
+        self.cursor = None;
         stream.launch_graph(&*self.graphs.whole)?;
         self.read_result(stream)?;
         let Self { words, step, .. } = self;
@@ -259,19 +261,19 @@ impl Speculation {
             [TreeWalk::ACCEPTED, TreeWalk::ROWS, TreeWalk::NEXT, TreeWalk::DEPTH]
                 .map(|word| header.get(word).copied().unwrap_or(-1));
         let accepted = usize::try_from(accepted).unwrap_or(0).min(tokens.len());
-        let Ok(next) = u32::try_from(next) else {
-            self.cursor = None;
-            let row = accepted.saturating_sub(1);
-            return Err(DeviceFault::NonFinite { op: "lm_head", row }.into());
-        };
+        let next = u32::try_from(next).ok();
         let tokens = tokens.get(1..accepted).unwrap_or_default().iter().map(|&t| t as u32);
         step.tokens.clear();
         step.tokens.extend(tokens);
-        step.tokens.push(next);
+        step.tokens.extend(next);
+        step.is_finite = next.is_some();
         step.accepted = accepted;
         step.rows = usize::try_from(rows).unwrap_or(0);
         step.depth = usize::try_from(depth).unwrap_or(0);
-        self.committed(committed, accepted, next);
+        self.committed(committed, accepted, next.unwrap_or_default());
+        if next.is_none() {
+            self.cursor = None;
+        }
         Ok(accepted)
     }
 

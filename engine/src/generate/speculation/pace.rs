@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use super::TreeShape;
-use crate::error::Result;
+use crate::device::DeviceFault;
+use crate::error::{Error, Result};
 use crate::generate::run::{Outcome, Run};
-use crate::generate::{GenerateFault, GenerateRequest, Session, Speculate, StreamEvent};
+use crate::generate::{Fallback, GenerateFault, GenerateRequest, Session, Speculate, StreamEvent};
 use crate::speculate::{
     Choice, Controller, CostModel, CostPoints, Outcome as StepOutcome, SpecMode, SpecStats,
     VerifyPoint,
@@ -25,7 +26,8 @@ fn any_cost() -> CostPoints {
 }
 
 impl Pace {
-    /// The pace of a request, or `None` for plain decoding.
+    /// The pace of a request, or `None` for plain decoding. A degradation is added to
+    /// `fallbacks`.
     ///
     /// # Errors
     /// `NoDrafter` when a shape is demanded; `TooManyRows` when the session has no room
@@ -33,6 +35,7 @@ impl Pace {
     pub(in crate::generate) fn new(
         session: &mut Session,
         request: &GenerateRequest,
+        fallbacks: &mut Vec<Fallback>,
     ) -> Result<Option<Self>> {
         let speculate = request.speculation;
         let limits = speculate.limits;
@@ -54,8 +57,18 @@ impl Pace {
         if asked > capacity {
             return Err(GenerateFault::TooManyRows { asked, capacity }.into());
         }
-        if speculate.mode == SpecMode::Auto && session.cost().is_none() {
-            session.calibrate()?;
+        if speculate.mode == SpecMode::Auto
+            && session.cost().is_none()
+            && let Err(fault) = session.calibrate()
+        {
+            if !matches!(fault, Error::Device(DeviceFault::NonFinite { .. })) {
+                return Err(fault);
+            }
+            // Timing runs on tokens that the request may never use.
+            let (what, reason) = ("auto to plain".to_owned(), fault.to_string());
+            tracing::warn!(reason, "plain decoding, since steps can not be timed");
+            fallbacks.push(Fallback { what, reason, count: 1 });
+            return Ok(None);
         }
         let kept = session.take_controller(speculate);
         let controller = match kept {

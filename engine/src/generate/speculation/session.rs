@@ -26,14 +26,19 @@ impl Session {
     /// the step's `tokens`.
     ///
     /// # Errors
-    /// `NoDrafter`, `HistoryMismatch`, `ContextLengthExceeded`, device faults.
+    /// `NoDrafter`, `HistoryMismatch`, `ContextLengthExceeded`, device faults. After
+    /// `NonFinite` the path is committed, and [`last_step`](Self::last_step) has it.
     pub fn speculate(&mut self, history: &[u32], shape: TreeShape) -> Result<&SpeculativeStep> {
         let shape = self.admit(history, shape)?;
         let (speculation, stream, committed) = self.parts()?;
         let rows = speculation.run_whole(stream, committed, history, shape)?;
         self.committed += rows;
         self.logit_count = 0;
-        Ok(&self.parts()?.0.step)
+        let step = &self.parts()?.0.step;
+        match step.is_finite {
+            true => Ok(step),
+            false => Err(DeviceFault::NonFinite { op: "lm_head", row: rows - 1 }.into()),
+        }
     }
 
     /// Drafts and verifies a tree without choosing. Follow it with

@@ -47,6 +47,9 @@ pub struct SpeculativeStep {
     pub accepted: usize,
     /// The path's tokens after the pending one, then the next pending token.
     pub tokens: Vec<u32>,
+    /// False when the logits after the path's last row were not finite: then there is no
+    /// next pending token among `tokens`.
+    pub is_finite: bool,
     /// Time of the draft.
     pub draft: Duration,
     /// Time of the verification.

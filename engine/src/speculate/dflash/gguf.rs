@@ -33,7 +33,7 @@ pub(super) fn read(file: &GgufFile) -> Result<DflashConfig> {
     let name =
         name.ok_or_else(|| at(ModelFault::MissingSetting(ARCHITECTURE_KEY.to_owned()).into()))?;
     if name != ARCHITECTURE && !OLDER.contains(&name) {
-        return Err(at(DflashFault::NotDflash { found: name.to_owned() }.into()));
+        return Err(at(DflashFault::NotDflash { found: name.chars().take(80).collect() }.into()));
     }
     let mut prefixes = vec![name.to_owned(), format!("{name}.{ARCHITECTURE}")];
     if name != ARCHITECTURE {

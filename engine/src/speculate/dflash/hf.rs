@@ -99,6 +99,10 @@ fn refuse_others(s: &Settings<'_>) -> Result<(), DflashFault> {
     if let Some(value) = s.get(key) {
         return refuse(key, value, "logits are taken as they are");
     }
+    let key = "partial_rotary_factor";
+    if let Some(value) = s.top.get(key).filter(|v| v.as_f64() != Some(1.0)) {
+        return refuse(key, value, "all of a head is rotated");
+    }
     let key = "hidden_act";
     if let Some(value) = s.top.get(key).filter(|v| v.as_str() != Some("silu")) {
         return refuse(key, value, "the activation is silu");
