@@ -34,9 +34,11 @@ int cuDeviceGetAttribute(int *value, int which, int device) {
   case 10: return *value = 32, 0;
   case 16: return *value = big ? 132 : 20, 0;
   case 18: return *value = !big, 0;
+  case 38: return *value = (big ? 60 : 32) << 20, 0;
   case 75: return *value = big ? 9 : 11, 0;
   case 76: return *value = 0, 0;
   case 95: return *value = 1, 0;
+  case 97: return *value = 227 << 10, 0;
   }
   return 1;
 }

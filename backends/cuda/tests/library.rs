@@ -31,7 +31,7 @@ fn child() {
     for problem in driver.problems() {
         println!("problem {problem}");
     }
-    println!("open {}", driver.open(0).err().unwrap());
+    println!("open {}", driver.open(0).err().map(|e| e.to_string()).unwrap_or_default());
 }
 
 /// What a child says that finds the fake driver in `folder`.
