@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts NVIDIA's CUDA compiler into a folder, from PyPI: no GPU, no CUDA installation and
+# Puts NVIDIA's CUDA compiler (and disassembler, for kernels-cuda/sass.sh) into a folder, from PyPI: no GPU, no CUDA installation and
 # no root needed. Host compiler: the system's gcc.
 #
 #   build/install-nvcc.sh DIR      then: CUDA_HOME=DIR cargo build --features cuda
@@ -19,7 +19,9 @@ PIP_ROOT_USER_ACTION=ignore "${PYTHON:-python3}" -m pip install --quiet --disabl
   nvidia-nvvm==13.0.88 \
   nvidia-cuda-crt==13.0.88 \
   nvidia-cuda-runtime==13.0.88 \
-  nvidia-cuda-cccl==13.0.85
+  nvidia-cuda-cccl==13.0.85 \
+  nvidia-cuda-cuobjdump==13.5.37 \
+  nvidia-cuda-nvdisasm==13.5.37
 
 # An installation that cannot compile is found out here rather than in the build.
 work=$(mktemp -d)

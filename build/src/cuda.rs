@@ -27,7 +27,6 @@ const ARGUMENTS: &[&str] = &[
     "-fatbin",
     "-O3",
     "-std=c++17",
-    "--ptxas-options=-v",
     "--compress-mode=size",
     "-Xcompiler=-Wall",
     "-Werror=all-warnings",
@@ -125,6 +124,10 @@ impl Plan {
         let path = self.out.join(format!("{}.part", file_name(job)));
         let mut command = Command::new(&nvcc.path);
         command.args(ARGUMENTS).arg(argument(job.arch, job.kind));
+        if job.kind != ImageKind::Ptx {
+            // In portable code the driver would find it again.
+            command.arg("--ptxas-options=-v");
+        }
         command.arg("-I").arg(self.folder.join("include")).arg("-o").arg(&path).arg(job.source);
         let report = jobs::command(&mut command)?;
         let code = fs::read(&path).map_err(|e| BuildFault::io(&path, e))?;

@@ -253,7 +253,7 @@ impl Launch {
 pub(crate) struct CudaKernel {
     core: Arc<Core>,
     key: KernelKey,
-    name: String,
+    name: Arc<str>,
     launches: Vec<Launch>,
     _weights: Vec<Arc<CudaWeight>>,
 }
@@ -271,7 +271,7 @@ impl CudaKernel {
         let finish = |launch: Launch| launch.finish(core, &entered, site);
         let launches = launches.into_iter().map(finish).collect::<Result<_, _>>()?;
         drop(entered);
-        let (core, name) = (Arc::clone(core), key.to_string());
+        let (core, name) = (Arc::clone(core), key.to_string().into());
         Ok(Self { core, key, name, launches, _weights: weights })
     }
 
@@ -281,7 +281,7 @@ impl CudaKernel {
     }
 
     /// As errors name it.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct CudaGraph {
     kernels: Vec<Arc<CudaKernel>>,
     scratch: bool,
     device: u64,
-    name: String,
+    name: Arc<str>,
     /// None if there is nothing to launch.
     executable: Option<Executable>,
 }
@@ -48,7 +48,7 @@ impl CudaGraph {
         };
         let executable = if launches == 0 { None } else { Some(record(core, &kernels)?) };
         let scratch = kernels.iter().any(|kernel| kernel.uses_scratch());
-        Ok(Self { kernels, scratch, device: core.id, name, executable })
+        Ok(Self { kernels, scratch, device: core.id, name: name.into(), executable })
     }
 
     /// Which device it was recorded for.
@@ -57,7 +57,7 @@ impl CudaGraph {
     }
 
     /// As errors name it.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 

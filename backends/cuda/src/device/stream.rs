@@ -18,8 +18,11 @@ pub(crate) struct CudaStream {
     /// None only while the stream is dropped.
     staging: Option<Staging>,
     /// What was launched since the last wait, for a failure to name: first, last, how many.
-    launched: Option<(String, String, usize)>,
+    launched: Option<Launched>,
 }
+
+/// First and last of some launches, and how many.
+type Launched = (Arc<str>, Arc<str>, usize);
 
 impl CudaStream {
     pub(crate) fn new(core: &Arc<Core>) -> std::result::Result<Self, DeviceFault> {
@@ -55,11 +58,11 @@ impl CudaStream {
     }
 
     /// Remembers a launch.
-    fn note(&mut self, name: &str) {
-        let name = name.to_owned();
+    fn note(&mut self, name: &Arc<str>) {
+        let last = Arc::clone(name);
         self.launched = Some(match self.launched.take() {
-            Some((first, _, count)) => (first, name, count + 1),
-            None => (name.clone(), name, 1),
+            Some((first, _, count)) => (first, last, count + 1),
+            None => (Arc::clone(name), last, 1),
         });
     }
 
@@ -88,13 +91,13 @@ fn wait(
     core: &Core,
     entered: &Entered<'_>,
     queue: &Queue,
-    launched: Option<&(String, String, usize)>,
+    launched: Option<&Launched>,
 ) -> std::result::Result<(), DeviceFault> {
     let status = queue.wait(entered);
     if status != SUCCESS {
         let call = match launched {
             None => "waiting for a stream".to_owned(),
-            Some((first, _, 1)) => first.clone(),
+            Some((first, _, 1)) => first.to_string(),
             Some((first, last, count)) => {
                 format!(
                     "one of {count} launches, {first} to {last} (FORETOKEN_CUDA_SYNC=1 tells which)"
