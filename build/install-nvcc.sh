@@ -1,6 +1,7 @@
 #!/bin/sh
-# Puts NVIDIA's CUDA compiler (and disassembler, for kernels-cuda/sass.sh) into a folder, from PyPI: no GPU, no CUDA installation and
-# no root needed. Host compiler: the system's gcc.
+# Puts NVIDIA's CUDA compiler into a folder, and the disassembler for kernels-cuda/sass.sh,
+# from PyPI: no GPU, no CUDA installation and no root needed. Host compiler: the system's
+# gcc.
 #
 #   build/install-nvcc.sh DIR      then: CUDA_HOME=DIR cargo build --features cuda
 #

@@ -32,6 +32,9 @@ const ARGUMENTS: &[&str] = &[
     "-Werror=all-warnings",
 ];
 
+/// Of the images' names.
+const EXTENSION: &str = "fatbin";
+
 /// The build of one kernel crate.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -144,6 +147,10 @@ impl Plan {
         jobs: &[Job<'_>],
         made: Vec<Made>,
     ) -> Result<(), BuildFault> {
+        // Of an earlier list of architectures, or of a source that is gone.
+        for old in files(&self.out, Some(EXTENSION))? {
+            fs::remove_file(&old).map_err(|e| BuildFault::io(&old, e))?;
+        }
         let mut images = Vec::with_capacity(jobs.len());
         for (job, made) in jobs.iter().zip(&made) {
             let file = file_name(job);
@@ -206,7 +213,7 @@ fn argument(arch: CudaArch, kind: ImageKind) -> String {
 
 fn file_name(job: &Job<'_>) -> String {
     let kind = if job.kind == ImageKind::Ptx { "compute" } else { "sm" };
-    format!("{}.{kind}_{}.fatbin", job.family, job.arch)
+    format!("{}.{kind}_{}.{EXTENSION}", job.family, job.arch)
 }
 
 /// Files of a folder in order of name, with one extension or any; none if there is no

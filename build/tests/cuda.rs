@@ -138,6 +138,8 @@ fn nothing_is_compiled_twice_and_every_change_counts() {
     place.build("120a").unwrap();
     assert_eq!(place.calls(), Vec::<String>::new());
     assert!(!place.out("images.rs").contains("\"86\""));
+    let left = fs::read_dir(place.plan().out).unwrap().count();
+    assert_eq!(left, 4, "two images, the manifest and the tables");
 }
 
 #[test]

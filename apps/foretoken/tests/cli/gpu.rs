@@ -8,10 +8,8 @@ use crate::support::{nano, run};
 
 /// Whether the driver is in this build.
 fn built(driver: &str) -> bool {
-    match driver {
-        "cuda" => cfg!(feature = "cuda"),
-        _ => cfg!(feature = "hip"),
-    }
+    let drivers = [("cuda", cfg!(feature = "cuda")), ("hip", cfg!(feature = "hip"))];
+    drivers.contains(&(driver, true))
 }
 
 fn lines(list: &Value) -> Vec<&str> {
