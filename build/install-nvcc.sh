@@ -1,6 +1,7 @@
 #!/bin/sh
-# Puts NVIDIA's CUDA compiler into a folder, from PyPI: no GPU, no CUDA installation and
-# no root needed. Host compiler: the system's gcc.
+# Puts NVIDIA's CUDA compiler into a folder, and the disassembler for kernels-cuda/sass.sh,
+# from PyPI: no GPU, no CUDA installation and no root needed. Host compiler: the system's
+# gcc.
 #
 #   build/install-nvcc.sh DIR      then: CUDA_HOME=DIR cargo build --features cuda
 #
@@ -19,7 +20,9 @@ PIP_ROOT_USER_ACTION=ignore "${PYTHON:-python3}" -m pip install --quiet --disabl
   nvidia-nvvm==13.0.88 \
   nvidia-cuda-crt==13.0.88 \
   nvidia-cuda-runtime==13.0.88 \
-  nvidia-cuda-cccl==13.0.85
+  nvidia-cuda-cccl==13.0.85 \
+  nvidia-cuda-cuobjdump==13.5.37 \
+  nvidia-cuda-nvdisasm==13.5.37
 
 # An installation that cannot compile is found out here rather than in the build.
 work=$(mktemp -d)

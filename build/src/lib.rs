@@ -9,6 +9,7 @@
 
 pub mod archs;
 pub mod cache;
+pub mod cuda;
 pub mod jobs;
 pub mod manifest;
 pub mod ptxas;

@@ -28,6 +28,8 @@ pub(crate) struct Gpu {
     pub(crate) driver: Arc<dyn Driver>,
     /// Architectures this build has kernels for.
     pub(crate) architectures: &'static [&'static str],
+    /// Hash of those kernels; empty where there are none.
+    pub(crate) kernels: &'static str,
     /// Asks for the version of the vendor's driver.
     pub(crate) version: Box<dyn Fn() -> Option<String>>,
 }
@@ -37,9 +39,10 @@ pub(crate) fn cuda() -> Option<Gpu> {
     #[cfg(feature = "cuda")]
     {
         let driver = Arc::new(foretoken_cuda::CudaDriver::new());
-        let (architectures, asked) = (driver.architectures(), Arc::clone(&driver));
+        let (architectures, kernels) = (driver.architectures(), driver.kernels_key());
+        let asked = Arc::clone(&driver);
         let version = Box::new(move || asked.driver_version());
-        Some(Gpu { driver, architectures, version })
+        Some(Gpu { driver, architectures, kernels, version })
     }
     #[cfg(not(feature = "cuda"))]
     None
@@ -52,7 +55,7 @@ pub(crate) fn hip() -> Option<Gpu> {
         let driver = Arc::new(foretoken_hip::HipDriver::new());
         let (architectures, asked) = (driver.architectures(), Arc::clone(&driver));
         let version = Box::new(move || asked.driver_version());
-        Some(Gpu { driver, architectures, version })
+        Some(Gpu { driver, architectures, kernels: "", version })
     }
     #[cfg(not(feature = "hip"))]
     None

@@ -5,7 +5,7 @@
 //! enum that a newer driver may step outside of; so the addresses are taken from the
 //! library here, and results are plain numbers.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
@@ -24,14 +24,14 @@ pub(crate) const NO_DEVICE: Status = sys::CUresult::CUDA_ERROR_NO_DEVICE as Stat
 /// Declares the table. `same` also holds the signature against the bindings' at
 /// compile time; `own` is for those that take a status, which is a number here.
 macro_rules! functions {
-    ($($kind:ident $name:ident($($arg:ty),*);)*) => {
-        /// Addresses of driver functions, under their C names.
+    ($(#[$doc:meta])* $table:ident: $($kind:ident $name:ident($($arg:ty),*);)*) => {
+        $(#[$doc])*
         #[allow(non_snake_case)]
-        pub(crate) struct Api {
+        pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> Status,)*
         }
 
-        impl Api {
+        impl $table {
             /// Takes all addresses from the library, or names the first that is missing.
             fn resolve(library: &libloading::Library) -> Result<Self, &'static str> {
                 Ok(Self {
@@ -54,6 +54,8 @@ macro_rules! functions {
 }
 
 functions! {
+    /// What listing devices takes: addresses of driver functions, under their C names.
+    Api:
     same cuInit(c_uint);
     same cuDriverGetVersion(*mut c_int);
     same cuDeviceGetCount(*mut c_int);
@@ -70,6 +72,66 @@ functions! {
     own cuGetErrorString(Status, *mut *const c_char);
 }
 
+functions! {
+    /// What running kernels takes.
+    WorkApi:
+    same cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
+    same cuMemFree_v2(sys::CUdeviceptr);
+    same cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    same cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);
+    same cuMemFreeHost(*mut c_void);
+    same cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
+    same cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
+    same cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
+    same cuMemsetD8Async(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);
+    same cuStreamCreate(*mut sys::CUstream, c_uint);
+    same cuStreamDestroy_v2(sys::CUstream);
+    same cuStreamSynchronize(sys::CUstream);
+    same cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
+    same cuEventCreate(*mut sys::CUevent, c_uint);
+    same cuEventRecord(sys::CUevent, sys::CUstream);
+    same cuEventSynchronize(sys::CUevent);
+    same cuEventDestroy_v2(sys::CUevent);
+    same cuModuleLoadDataEx(
+        *mut sys::CUmodule, *const c_void, c_uint, *mut sys::CUjit_option, *mut *mut c_void
+    );
+    same cuModuleUnload(sys::CUmodule);
+    same cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
+    same cuFuncGetAttribute(*mut c_int, sys::CUfunction_attribute, sys::CUfunction);
+    same cuFuncSetAttribute(sys::CUfunction, sys::CUfunction_attribute, c_int);
+    same cuFuncGetParamInfo(sys::CUfunction, usize, *mut usize, *mut usize);
+    same cuLaunchKernel(
+        sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
+        sys::CUstream, *mut *mut c_void, *mut *mut c_void
+    );
+    same cuGraphCreate(*mut sys::CUgraph, c_uint);
+    same cuGraphAddKernelNode_v2(
+        *mut sys::CUgraphNode, sys::CUgraph, *const sys::CUgraphNode, usize,
+        *const sys::CUDA_KERNEL_NODE_PARAMS
+    );
+    same cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
+    same cuGraphLaunch(sys::CUgraphExec, sys::CUstream);
+    same cuGraphExecDestroy(sys::CUgraphExec);
+    same cuGraphDestroy(sys::CUgraph);
+}
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) const OUT_OF_MEMORY: Status = sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as Status;
+
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub(crate) const INVALID_VALUE: Status = sys::CUresult::CUDA_ERROR_INVALID_VALUE as Status;
+
+/// The table of this process for running kernels, looked for on the first call.
+///
+/// # Errors
+/// The library, or a function in it, is missing.
+pub(crate) fn work_api() -> Result<&'static WorkApi, Problem> {
+    static API: OnceLock<Result<WorkApi, Problem>> = OnceLock::new();
+    let resolve =
+        || WorkApi::resolve(library()?).map_err(|function| Problem::FunctionMissing { function });
+    API.get_or_init(resolve).as_ref().map_err(Clone::clone)
+}
+
 /// The table of this process, looked for on the first call.
 ///
 /// # Errors
@@ -80,13 +142,16 @@ pub(crate) fn api() -> Result<&'static Api, Problem> {
 }
 
 fn load() -> Result<Api, Problem> {
+    Api::resolve(library()?).map_err(|function| Problem::FunctionMissing { function })
+}
+
+fn library() -> Result<&'static libloading::Library, Problem> {
     // SAFETY: loading the vendor's driver library runs its initialisers, nothing else.
     if !unsafe { sys::is_culib_present() } {
         return Err(Problem::LibraryMissing { tried: names() });
     }
     // SAFETY: as above; the library is there, and stays loaded for good.
-    let library = unsafe { sys::culib() };
-    Api::resolve(library).map_err(|function| Problem::FunctionMissing { function })
+    Ok(unsafe { sys::culib() })
 }
 
 /// The file names under which `cudarc` looks for the library, without the variants

@@ -50,7 +50,7 @@ impl Api {
     }
 
     /// Name and meaning of a status.
-    fn words(&self, status: Status) -> String {
+    pub(crate) fn words(&self, status: Status) -> String {
         let (mut name, mut meaning) = (ptr::null(), ptr::null());
         // SAFETY: both write a pointer to a constant string, or null if unknown.
         unsafe {
@@ -65,7 +65,7 @@ impl Api {
         }
     }
 
-    fn device(&self, index: usize) -> Result<sys::CUdevice, Fault> {
+    pub(crate) fn device(&self, index: usize) -> Result<sys::CUdevice, Fault> {
         let mut device = 0;
         let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
         // SAFETY: writes one device handle.
@@ -74,7 +74,26 @@ impl Api {
         Ok(device)
     }
 
-    fn attribute(&self, device: sys::CUdevice, which: Attribute) -> Result<u32, Fault> {
+    /// Bytes of the device's memory.
+    pub(crate) fn memory_total(&self, device: sys::CUdevice) -> Result<u64, Fault> {
+        let mut bytes = 0;
+        // SAFETY: writes one size.
+        let status = unsafe { (self.cuDeviceTotalMem_v2)(&raw mut bytes, device) };
+        self.check("cuDeviceTotalMem", status)?;
+        Ok(bytes as u64)
+    }
+
+    /// The device's primary context, which the caller releases.
+    pub(crate) fn retain(&self, device: sys::CUdevice) -> Result<sys::CUcontext, Fault> {
+        let mut context = ptr::null_mut();
+        // SAFETY: writes one handle.
+        let status = unsafe { (self.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
+        self.check("cuDevicePrimaryCtxRetain", status)?;
+        Ok(context)
+    }
+
+    /// One number that a device tells of itself.
+    pub(crate) fn attribute(&self, device: sys::CUdevice, which: Attribute) -> Result<u32, Fault> {
         let mut value: c_int = 0;
         // SAFETY: writes one int.
         let status = unsafe { (self.cuDeviceGetAttribute)(&raw mut value, which, device) };
@@ -132,10 +151,6 @@ impl Calls for Api {
 
     fn facts(&self, index: usize) -> Result<Facts, Fault> {
         let device = self.device(index)?;
-        let mut memory_total = 0;
-        // SAFETY: writes one size.
-        let status = unsafe { (self.cuDeviceTotalMem_v2)(&raw mut memory_total, device) };
-        self.check("cuDeviceTotalMem", status)?;
         let get = |which| self.attribute(device, which);
         Ok(Facts {
             name: self.name(device)?,
@@ -143,18 +158,17 @@ impl Calls for Api {
             minor: get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             units: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             warp_width: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
-            memory_total: memory_total as u64,
+            memory_total: self.memory_total(device)?,
             integrated: get(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
+            shared_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            l2_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
             cooperative_launch: get(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0,
         })
     }
 
     fn free_memory(&self, index: usize) -> Result<u64, Fault> {
         let device = self.device(index)?;
-        let mut context = ptr::null_mut();
-        // SAFETY: writes one handle, which is given back below.
-        let status = unsafe { (self.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
-        self.check("cuDevicePrimaryCtxRetain", status)?;
+        let context = self.retain(device)?;
         let free = self.free_in(context);
         // SAFETY: gives back what was retained above.
         let status = unsafe { (self.cuDevicePrimaryCtxRelease_v2)(device) };

@@ -7,25 +7,53 @@ use foretoken::device::{Device, DeviceFault, DeviceInfo, Driver};
 
 use crate::api::api;
 use crate::calls::Calls;
-use crate::facts::{EMBEDDED, covered, preference};
-use crate::problem::listed;
+use crate::device::{Built, FORCE_PTX, open};
+use crate::facts::preference;
+use crate::problem::Problem;
 use crate::surroundings::Surroundings;
 use crate::survey::Survey;
+
+/// How to use the GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Load the portable code of this architecture (`86`) instead of the device's own, so
+    /// that its source path runs here.
+    pub force_ptx: Option<String>,
+}
+
+impl CudaOptions {
+    /// From the environment: `FORETOKEN_FORCE_PTX=86`.
+    pub fn from_environment() -> Self {
+        Self { force_ptx: std::env::var(FORCE_PTX).ok().filter(|value| !value.is_empty()) }
+    }
+}
 
 /// NVIDIA GPUs.
 ///
 /// Making one touches neither the driver library nor a device. Devices are listed by
 /// their own attributes; free memory takes a context, which is created and released
 /// for the question.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CudaDriver {
+    built: Built,
     last: Mutex<Option<Survey>>,
 }
 
+impl Default for CudaDriver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl CudaDriver {
-    /// A driver that has not looked at the machine yet.
+    /// A driver that has not looked at the machine yet, with options from the environment.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_options(CudaOptions::from_environment())
+    }
+
+    /// The same with options of one's own.
+    pub fn with_options(options: CudaOptions) -> Self {
+        Self { built: Built::new(options.force_ptx), last: Mutex::default() }
     }
 
     /// The newest CUDA version the installed NVIDIA driver speaks, for example `13.0`;
@@ -37,13 +65,18 @@ impl CudaDriver {
 
     /// Architectures this build has kernels for, as nvcc names them: `75`, `90a`.
     pub fn architectures(&self) -> &'static [&'static str] {
-        EMBEDDED
+        self.built.names()
+    }
+
+    /// Hash of the embedded kernels' sources, compiler and arguments; empty without any.
+    pub fn kernels_key(&self) -> &'static str {
+        foretoken_kernels_cuda::key()
     }
 
     /// Looks at the machine.
     fn look(&self) -> Survey {
         let api = api().map(|api| api as &dyn Calls);
-        let survey = Survey::take(api, &Surroundings::here());
+        let survey = Survey::take(api, &Surroundings::here(), &self.built);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(survey.clone());
         survey
     }
@@ -70,68 +103,102 @@ impl Driver for CudaDriver {
         self.known().problems.iter().map(ToString::to_string).collect()
     }
 
-    /// 0 where this build has no kernels for the device.
+    /// 0 where this build has no kernels for the device, or the installed NVIDIA driver is
+    /// too old to load them.
     fn score(&self, info: &DeviceInfo) -> u64 {
-        if covered(&info.arch, EMBEDDED) { preference(info) } else { 0 }
+        let runs = self.built.code(&info.arch).is_some() && !self.known().too_old;
+        if runs { preference(info) } else { 0 }
     }
 
-    /// Fails with `NoSuchDevice`, or with `NoKernels` for every device: this build has
-    /// no CUDA kernels.
+    /// Fails with `NoSuchDevice`, with `NoKernels` where this build has none for the
+    /// device, or with the NVIDIA driver's words.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
-        Err(refusal(index, &self.look()).into())
+        let mut survey = self.look();
+        if let Some(fault) = refusal(index, &survey, &self.built) {
+            return Err(fault.into());
+        }
+        survey.devices.retain(|info| info.index == index);
+        let info = survey.devices.pop().ok_or_else(|| absent(index, &survey))?;
+        Ok(Arc::new(open(info, self.built.clone())?))
     }
 }
 
-/// Why a device cannot be opened.
-fn refusal(index: usize, survey: &Survey) -> DeviceFault {
-    match survey.devices.iter().find(|info| info.index == index) {
-        Some(info) => DeviceFault::NoKernels {
-            driver: "cuda",
-            arch: info.arch.clone(),
-            built: listed(EMBEDDED),
-        },
-        None => {
-            let mut names: Vec<String> =
-                survey.devices.iter().map(|info| format!("cuda:{}", info.index)).collect();
-            if names.is_empty() {
-                names.extend(survey.problems.first().map(ToString::to_string));
-            }
-            DeviceFault::NoSuchDevice {
-                asked: format!("cuda:{index}"),
-                available: names.join(", "),
-            }
-        }
+/// Why a device cannot be opened, as far as a look at the machine tells.
+fn refusal(index: usize, survey: &Survey, built: &Built) -> Option<DeviceFault> {
+    let Some(info) = survey.devices.iter().find(|info| info.index == index) else {
+        return Some(absent(index, survey));
+    };
+    if built.code(&info.arch).is_none() {
+        let (driver, arch, built) = ("cuda", info.arch.clone(), built.listed());
+        return Some(DeviceFault::NoKernels { driver, arch, built });
     }
+    let old = survey.problems.iter().find(|p| matches!(p, Problem::DriverTooOld { .. }));
+    old.map(|problem| DeviceFault::Failed {
+        driver: "cuda",
+        call: format!("opening cuda:{index}"),
+        message: problem.to_string(),
+    })
+}
+
+/// The device is not there; what is there instead, or why nothing is.
+fn absent(index: usize, survey: &Survey) -> DeviceFault {
+    let devices = survey.devices.iter();
+    let mut names: Vec<String> = devices.map(|info| format!("cuda:{}", info.index)).collect();
+    if names.is_empty() {
+        names.extend(survey.problems.first().map(ToString::to_string));
+    }
+    DeviceFault::NoSuchDevice { asked: format!("cuda:{index}"), available: names.join(", ") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Problem;
-    use crate::survey::tests::{Fake, quiet};
+    use crate::device::select_tests::{IMAGES, NAMES};
+    use crate::survey::tests::{Fake, none, quiet};
+
+    /// A driver that has looked at a machine already.
+    fn driver(built: Built, survey: &Survey) -> CudaDriver {
+        CudaDriver { built, last: Mutex::new(Some(survey.clone())) }
+    }
+
+    fn all() -> Built {
+        Built::of(IMAGES, NAMES, None)
+    }
 
     #[test]
     fn a_device_without_kernels_is_refused_and_never_chosen() {
-        let survey = Survey::take(Ok(&Fake::with(1)), &quiet());
-        let fault = refusal(0, &survey);
+        let survey = Survey::take(Ok(&Fake::with(1)), &quiet(), &none());
+        let fault = refusal(0, &survey, &none()).unwrap();
         let expected =
             DeviceFault::NoKernels { driver: "cuda", arch: "sm_90".into(), built: "none".into() };
         assert_eq!(fault, expected);
         assert!(fault.to_string().contains("no cuda kernels for sm_90"), "{fault}");
-        assert_eq!(CudaDriver::new().score(&survey.devices[0]), 0);
+        assert_eq!(driver(none(), &survey).score(&survey.devices[0]), 0);
     }
 
     #[test]
     fn a_device_that_is_not_there_is_refused_with_what_is() {
-        let survey = Survey::take(Ok(&Fake::with(2)), &quiet());
+        let survey = Survey::take(Ok(&Fake::with(2)), &quiet(), &none());
         assert!(matches!(
-            refusal(7, &survey),
+            refusal(7, &survey, &none()).unwrap(),
             DeviceFault::NoSuchDevice { asked, available }
                 if asked == "cuda:7" && available == "cuda:0, cuda:1"
         ));
         let missing = Err(Problem::LibraryMissing { tried: vec!["libcuda.so.1".into()] });
-        let fault = refusal(0, &Survey::take(missing, &quiet()));
+        let fault = absent(0, &Survey::take(missing, &quiet(), &none()));
         assert!(fault.to_string().contains("libcuda.so.1"), "{fault}");
+    }
+
+    #[test]
+    fn a_driver_older_than_the_kernels_is_refused_and_never_chosen() {
+        let new = Survey::take(Ok(&Fake::with(1)), &quiet(), &all());
+        assert_eq!(refusal(0, &new, &all()), None);
+        assert!(driver(all(), &new).score(&new.devices[0]) > 1000);
+        let fake = Fake { version: Ok(12080), ..Fake::with(1) };
+        let old = Survey::take(Ok(&fake), &quiet(), &all());
+        let line = refusal(0, &old, &all()).unwrap().to_string();
+        assert!(line.contains("CUDA 12.8, older than 13.0: update it"), "{line}");
+        assert_eq!(driver(all(), &old).score(&old.devices[0]), 0);
     }
 
     /// On any machine: with a driver, devices have sane properties; without one,

@@ -1,10 +1,6 @@
-//! What a device says of itself, as plain data, and what follows from it.
+//! What a device says of itself, as plain data, and how good that is.
 
 use foretoken::device::DeviceInfo;
-
-/// Architectures whose code is embedded in this build, in nvcc's notation (`86`,
-/// `90a`). There are no CUDA kernels yet.
-pub(crate) const EMBEDDED: &[&str] = &[];
 
 /// Properties of one device, read one attribute at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +19,10 @@ pub(crate) struct Facts {
     pub(crate) memory_total: u64,
     /// Shares the host's memory.
     pub(crate) integrated: bool,
+    /// Most shared memory of a block, in bytes.
+    pub(crate) shared_bytes: u32,
+    /// Second-level cache, in bytes.
+    pub(crate) l2_bytes: u32,
     /// Can launch a grid whose blocks wait for each other.
     pub(crate) cooperative_launch: bool,
 }
@@ -32,6 +32,11 @@ impl Facts {
     pub(crate) fn info(&self, index: usize, memory_free: u64) -> DeviceInfo {
         let flags =
             [(self.integrated, INTEGRATED), (self.cooperative_launch, "cooperative_launch")];
+        let sizes = [
+            format!("shared_{}k", self.shared_bytes >> 10),
+            format!("l2_{}m", self.l2_bytes >> 20),
+        ];
+        let flags = flags.iter().filter(|f| f.0).map(|f| f.1.to_owned());
         DeviceInfo {
             driver: "cuda",
             index,
@@ -41,7 +46,7 @@ impl Facts {
             warp_width: self.warp_width,
             memory_total: self.memory_total,
             memory_free,
-            features: flags.iter().filter(|f| f.0).map(|f| f.1.to_owned()).collect(),
+            features: flags.chain(sizes).collect(),
         }
     }
 }
@@ -60,26 +65,6 @@ pub(crate) fn preference(info: &DeviceInfo) -> u64 {
     (if integrated { score / 2 } else { score }).max(1)
 }
 
-/// Whether code for one of `embedded` runs on `arch` (`sm_86`). Code for a plain
-/// target runs on the same major version with an equal or higher minor one; code for
-/// an architecture-specific target (`90a`) runs on that one only. Source: CUDA C++
-/// Programming Guide, binary compatibility.
-pub(crate) fn covered(arch: &str, embedded: &[&str]) -> bool {
-    let Some(device) = arch.strip_prefix("sm_").and_then(capability) else { return false };
-    embedded.iter().any(|target| match target.strip_suffix('a') {
-        Some(exact) => capability(exact) == Some(device),
-        None => {
-            capability(target).is_some_and(|(major, minor)| major == device.0 && minor <= device.1)
-        }
-    })
-}
-
-/// `86` is (8, 6), `121` is (12, 1).
-fn capability(digits: &str) -> Option<(u32, u32)> {
-    let number: u32 = digits.parse().ok()?;
-    Some((number / 10, number % 10))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -93,6 +78,8 @@ pub(crate) mod tests {
             warp_width: 32,
             memory_total: 140 << 30,
             integrated: false,
+            shared_bytes: 227 << 10,
+            l2_bytes: 60 << 20,
             cooperative_launch: true,
         }
     }
@@ -107,10 +94,10 @@ pub(crate) mod tests {
         let info = h200().info(3, 7);
         assert_eq!((info.driver, info.index, info.arch.as_str()), ("cuda", 3, "sm_90"));
         assert_eq!((info.units, info.warp_width, info.memory_free), (132, 32, 7));
-        assert_eq!(info.features, ["cooperative_launch"]);
+        assert_eq!(info.features, ["cooperative_launch", "shared_227k", "l2_60m"]);
         let jetson = Facts { major: 12, minor: 1, integrated: true, ..h200() }.info(0, 0);
         assert_eq!(jetson.arch, "sm_121");
-        assert_eq!(jetson.features, ["integrated", "cooperative_launch"]);
+        assert_eq!(jetson.features[..2], ["integrated", "cooperative_launch"]);
     }
 
     #[test]
@@ -122,17 +109,5 @@ pub(crate) mod tests {
         assert!(scored(16, 8, true) > 1);
         assert_eq!(scored(0, 0, true), 1);
         assert!(scored(u32::MAX, u64::MAX >> 30, false) > scored(132, 140, false));
-    }
-
-    #[test]
-    fn code_runs_on_its_major_version_from_its_minor_version_on() {
-        assert!(covered("sm_86", &["75", "80"]));
-        assert!(covered("sm_89", &["86"]));
-        assert!(!covered("sm_80", &["86"]));
-        assert!(!covered("sm_90", &["75", "80", "86", "89"]));
-        assert!(covered("sm_90", &["90a"]));
-        assert!(!covered("sm_121", &["120a"]));
-        assert!(covered("sm_121", &["121a"]));
-        assert!(!covered("sm_90", &[]) && !covered("gfx90", &["90"]) && !covered("sm_90", &["x"]));
     }
 }

@@ -5,22 +5,35 @@
 //! is no library, no device, or a broken installation, [`CudaDriver`] lists no devices
 //! and says why in [`problems`](foretoken::device::Driver::problems).
 //!
-//! - `api`: the library's functions, resolved once (all that is unsafe is here and in `calls`);
+//! - `api`: the library's functions, resolved once (unsafe code is here, in `calls`, `launch` and `device`);
 //! - `calls`: the same as checked calls, behind a trait that tests can fake;
 //! - `facts`: what a device says of itself, its score, which code it can run;
 //! - `problem`: what can be wrong, and what to do about it;
 //! - `surroundings`: environment variables and device nodes that explain a failure;
 //! - `survey`: all of it put together;
-//! - `driver`: the engine's seam.
+//! - `driver`: the engine's seam, as far as finding devices goes;
+//! - `device`: an open device, its streams, graphs and weights;
+//! - `memory`: device memory, as the engine's buffers and as operands of kernels;
+//! - `launch`: kernels with their arguments;
+//! - `ops`: for each operation, its checks and its kernels.
+//!
+//! Kernels are embedded by the feature `kernels`, which needs nvcc.
 //!
 //! The crate for AMD GPUs mirrors these files one by one.
 
+// The operations in preparation use what the one operation there is does not.
+#![allow(dead_code, unused_imports)]
+
 mod api;
 mod calls;
+mod device;
 mod driver;
 mod facts;
+mod launch;
+mod memory;
+mod ops;
 mod problem;
 mod surroundings;
 mod survey;
 
-pub use driver::CudaDriver;
+pub use driver::{CudaDriver, CudaOptions};

@@ -60,8 +60,7 @@ pub(crate) enum Problem {
     /// A device that this build has no code for.
     #[error(
         "cuda:{index} ({name}, {arch}) cannot be used: this build has no kernels for it \
-         (it has: {})",
-        listed(embedded)
+         (it has: {built})"
     )]
     NoKernels {
         /// Which.
@@ -70,8 +69,8 @@ pub(crate) enum Problem {
         name: String,
         /// `sm_90`.
         arch: String,
-        /// Architectures of this build.
-        embedded: &'static [&'static str],
+        /// What this build has.
+        built: String,
     },
     /// A variable that hides devices.
     #[error("{variable}={value} is set and may hide devices")]
@@ -112,19 +111,13 @@ pub(crate) fn version(number: i32) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
-/// A list in words; `none` if it is empty.
-pub(crate) fn listed(items: &[&str]) -> String {
-    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn versions_and_lists_read_well() {
+    fn versions_read_well() {
         assert_eq!((version(13000), version(12080)), ("13.0".into(), "12.8".into()));
-        assert_eq!((listed(&[]), listed(&["75", "90a"])), ("none".into(), "75, 90a".into()));
     }
 
     #[test]
@@ -143,7 +136,7 @@ mod tests {
                 index: 0,
                 name: "NVIDIA H200".into(),
                 arch: "sm_90".into(),
-                embedded: &["75", "86"],
+                built: "75, 86".into(),
             },
             Problem::Hidden { variable: "CUDA_VISIBLE_DEVICES", value: "-1".into() },
             Problem::NodeMissing { node },

@@ -4,7 +4,7 @@ use foretoken::device::DeviceInfo;
 
 use crate::api::NO_DEVICE;
 use crate::calls::Calls;
-use crate::facts::{EMBEDDED, covered};
+use crate::device::Built;
 use crate::problem::{OLDEST_DRIVER, Problem, version};
 use crate::surroundings::{NODE, Node, Surroundings};
 
@@ -13,6 +13,8 @@ use crate::surroundings::{NODE, Node, Surroundings};
 pub(crate) struct Survey {
     /// CUDA version of the driver, for example `13.0`; none if it could not be asked.
     pub(crate) version: Option<String>,
+    /// Whether the driver is older than the code of this build.
+    pub(crate) too_old: bool,
     /// Devices, in the driver's order.
     pub(crate) devices: Vec<DeviceInfo>,
     /// What is wrong, causes first.
@@ -21,11 +23,15 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// Asks the driver, or explains why there is none to ask.
-    pub(crate) fn take(calls: Result<&dyn Calls, Problem>, around: &Surroundings) -> Self {
+    pub(crate) fn take(
+        calls: Result<&dyn Calls, Problem>,
+        around: &Surroundings,
+        built: &Built,
+    ) -> Self {
         let mut survey = Self::default();
         let library = match calls {
             Ok(calls) => {
-                survey.ask(calls);
+                survey.ask(calls, built);
                 true
             }
             Err(problem) => {
@@ -43,11 +49,12 @@ impl Survey {
         survey
     }
 
-    fn ask(&mut self, calls: &dyn Calls) {
+    fn ask(&mut self, calls: &dyn Calls, built: &Built) {
         match calls.driver_version() {
             Ok(number) => {
                 self.version = Some(version(number));
                 if number < OLDEST_DRIVER {
+                    self.too_old = true;
                     self.problems.push(Problem::DriverTooOld { found: number });
                 }
             }
@@ -55,13 +62,13 @@ impl Survey {
         }
         match calls.init().and_then(|()| calls.device_count()) {
             Ok(0) => self.problems.push(Problem::NoDevice),
-            Ok(count) => (0..count).for_each(|index| self.device(calls, index)),
+            Ok(count) => (0..count).for_each(|index| self.device(calls, built, index)),
             Err(fault) if fault.status == NO_DEVICE => self.problems.push(Problem::NoDevice),
             Err(fault) => self.problems.push(Problem::Call { fault }),
         }
     }
 
-    fn device(&mut self, calls: &dyn Calls, index: usize) {
+    fn device(&mut self, calls: &dyn Calls, built: &Built, index: usize) {
         let facts = match calls.facts(index) {
             Ok(facts) => facts,
             Err(fault) => return self.problems.push(Problem::Device { index, fault }),
@@ -71,12 +78,12 @@ impl Survey {
             0
         });
         let info = facts.info(index, free);
-        if !covered(&info.arch, EMBEDDED) {
+        if built.code(&info.arch).is_none() {
             self.problems.push(Problem::NoKernels {
                 index,
                 name: info.name.clone(),
                 arch: info.arch.clone(),
-                embedded: EMBEDDED,
+                built: built.listed(),
             });
         }
         self.devices.push(info);
@@ -97,6 +104,7 @@ fn explain(node: Node, library: bool) -> Option<Problem> {
 pub(crate) mod tests {
     use super::*;
     use crate::calls::Fault;
+    use crate::device::select_tests::{IMAGES, NAMES};
     use crate::facts::{Facts, tests::h200};
 
     /// Answers in the driver's place.
@@ -139,6 +147,11 @@ pub(crate) mod tests {
         Fault { call, status, words: format!("words of {status}") }
     }
 
+    /// A build without kernels.
+    pub(crate) fn none() -> Built {
+        Built::of(&[], &[], None)
+    }
+
     pub(crate) fn quiet() -> Surroundings {
         Surroundings { hiding: Vec::new(), node: Node::Open }
     }
@@ -149,12 +162,17 @@ pub(crate) mod tests {
 
     #[test]
     fn devices_are_listed_and_lack_of_kernels_is_said() {
-        let survey = Survey::take(Ok(&Fake::with(2)), &quiet());
+        let survey = Survey::take(Ok(&Fake::with(2)), &quiet(), &none());
         assert_eq!(survey.version.as_deref(), Some("13.0"));
         assert_eq!(survey.devices.len(), 2);
         assert_eq!((survey.devices[1].index, survey.devices[1].memory_free), (1, 100 << 30));
         assert_eq!(survey.problems.len(), 2);
         assert!(matches!(survey.problems[1], Problem::NoKernels { index: 1, .. }));
+        let built = Built::of(IMAGES, NAMES, None);
+        assert_eq!(Survey::take(Ok(&Fake::with(2)), &quiet(), &built).problems, []);
+        let forced = Built::of(IMAGES, NAMES, Some("89"));
+        let survey = Survey::take(Ok(&Fake::with(1)), &quiet(), &forced);
+        assert!(lines(&survey)[0].contains("FORETOKEN_FORCE_PTX=89"), "{survey:?}");
     }
 
     #[test]
@@ -162,7 +180,7 @@ pub(crate) mod tests {
         let mut fake = Fake::with(3);
         fake.devices[1].0 = Err(fault("cuDeviceGetAttribute", 101));
         fake.devices[2].1 = Err(fault("cuDevicePrimaryCtxRetain", 2));
-        let survey = Survey::take(Ok(&fake), &quiet());
+        let survey = Survey::take(Ok(&fake), &quiet(), &none());
         let listed: Vec<_> = survey.devices.iter().map(|d| (d.index, d.memory_free)).collect();
         assert_eq!(listed, [(0, 100 << 30), (2, 0)]);
         let lines = lines(&survey).join("\n");
@@ -174,7 +192,7 @@ pub(crate) mod tests {
     fn a_driver_that_does_not_start_is_quoted() {
         let fake = Fake { init: Err(fault("cuInit", 803)), ..Fake::with(1) };
         let around = Surroundings { node: Node::Denied, ..quiet() };
-        let survey = Survey::take(Ok(&fake), &around);
+        let survey = Survey::take(Ok(&fake), &around, &none());
         assert_eq!((survey.version.as_deref(), survey.devices.len()), (Some("13.0"), 0));
         let lines = lines(&survey);
         assert_eq!(lines[0], "cuInit failed: words of 803");
@@ -183,10 +201,10 @@ pub(crate) mod tests {
 
     #[test]
     fn no_device_is_one_problem_however_the_driver_says_it() {
-        let none = Fake { init: Err(fault("cuInit", NO_DEVICE)), ..Fake::with(0) };
-        for fake in [none, Fake::with(0)] {
+        let bare = Fake { init: Err(fault("cuInit", NO_DEVICE)), ..Fake::with(0) };
+        for fake in [bare, Fake::with(0)] {
             let around = Surroundings { node: Node::Missing, ..quiet() };
-            let survey = Survey::take(Ok(&fake), &around);
+            let survey = Survey::take(Ok(&fake), &around, &none());
             let expected = [Problem::NoDevice, Problem::NodeMissing { node: NODE }];
             assert_eq!(survey.problems, expected);
         }
@@ -195,11 +213,11 @@ pub(crate) mod tests {
     #[test]
     fn an_old_driver_and_a_silent_one_are_said() {
         let old = Fake { version: Ok(12040), ..Fake::with(1) };
-        let survey = Survey::take(Ok(&old), &quiet());
+        let survey = Survey::take(Ok(&old), &quiet(), &none());
         assert_eq!(survey.problems[0], Problem::DriverTooOld { found: 12040 });
         assert_eq!((survey.version.as_deref(), survey.devices.len()), (Some("12.4"), 1));
         let silent = Fake { version: Err(fault("cuDriverGetVersion", 1)), ..Fake::with(1) };
-        let survey = Survey::take(Ok(&silent), &quiet());
+        let survey = Survey::take(Ok(&silent), &quiet(), &none());
         assert!(matches!(survey.problems[0], Problem::Call { .. }) && survey.version.is_none());
     }
 
@@ -207,12 +225,12 @@ pub(crate) mod tests {
     fn without_a_library_the_node_and_the_variables_tell_the_rest() {
         let missing = || Err(Problem::LibraryMissing { tried: vec!["libcuda.so.1".into()] });
         let hiding = vec![("CUDA_VISIBLE_DEVICES", "-1".to_owned())];
-        let survey = Survey::take(missing(), &Surroundings { hiding, node: Node::Open });
+        let survey = Survey::take(missing(), &Surroundings { hiding, node: Node::Open }, &none());
         assert!(survey.devices.is_empty() && survey.version.is_none());
         assert!(matches!(survey.problems[1], Problem::NodeWithoutLibrary { .. }));
         assert_eq!(lines(&survey)[2], "CUDA_VISIBLE_DEVICES=-1 is set and may hide devices");
         // A machine with no NVIDIA anything: the first line says it all.
         let bare = Surroundings { node: Node::Missing, ..quiet() };
-        assert_eq!(Survey::take(missing(), &bare).problems.len(), 1);
+        assert_eq!(Survey::take(missing(), &bare, &none()).problems.len(), 1);
     }
 }

@@ -41,6 +41,8 @@ struct GpuReport {
     driver: Option<String>,
     /// Architectures this build has kernels for.
     architectures: &'static [&'static str],
+    /// Hash of those kernels.
+    kernels: Option<&'static str>,
     devices: Vec<DeviceReport>,
     problems: Vec<String>,
 }
@@ -71,6 +73,7 @@ impl GpuReport {
                 built: false,
                 driver: None,
                 architectures: &[],
+                kernels: None,
                 devices: Vec::new(),
                 problems: vec![format!("not in this build; build with --features {name}")],
             };
@@ -84,6 +87,7 @@ impl GpuReport {
             built: true,
             driver: (gpu.version)(),
             architectures: gpu.architectures,
+            kernels: Some(gpu.kernels).filter(|key| !key.is_empty()),
             devices: devices.collect(),
             problems,
         }
@@ -141,7 +145,8 @@ pub(super) fn run(json: bool) -> Result<()> {
             [] => "none".to_owned(),
             some => some.join(" "),
         };
-        writeln!(out, "{name:<5} driver {driver}, kernels for {built}")?;
+        let key = gpu.kernels.map(|key| format!(" ({key})")).unwrap_or_default();
+        writeln!(out, "{name:<5} driver {driver}, kernels for {built}{key}")?;
         for device in &gpu.devices {
             writeln!(out, "{}", wrapped(&format!("      {}", device.line()), 8))?;
         }

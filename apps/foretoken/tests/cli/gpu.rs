@@ -8,10 +8,8 @@ use crate::support::{nano, run};
 
 /// Whether the driver is in this build.
 fn built(driver: &str) -> bool {
-    match driver {
-        "cuda" => cfg!(feature = "cuda"),
-        _ => cfg!(feature = "hip"),
-    }
+    let drivers = [("cuda", cfg!(feature = "cuda")), ("hip", cfg!(feature = "hip"))];
+    drivers.contains(&(driver, true))
 }
 
 fn lines(list: &Value) -> Vec<&str> {
@@ -28,6 +26,10 @@ fn doctor_tells_what_is_built_in_and_why_nothing_is_found() {
         if !built(driver) {
             assert_eq!(problems, [format!("not in this build; build with --features {driver}")]);
         }
+        // Kernels have a hash; a build with CUDA has kernels.
+        let kernels = !report["architectures"].as_array().unwrap().is_empty();
+        assert_eq!(report["kernels"].as_str().map(str::len), kernels.then_some(32), "{driver}");
+        assert!(kernels || driver != "cuda" || !built(driver));
         // No devices without a reason; no driver without a library.
         if report["devices"].as_array().unwrap().is_empty() {
             assert!(!problems.is_empty(), "{driver}");

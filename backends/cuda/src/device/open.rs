@@ -1,0 +1,88 @@
+//! The device handle.
+
+use std::sync::Arc;
+
+use foretoken::Result;
+use foretoken::device::{
+    Buffer, Device, DeviceFault, DeviceInfo, Graph, HostTensor, Kernel, Stream, Weight, WeightSpec,
+};
+use foretoken::kernel::Op;
+
+use super::{Built, Core, CudaGraph, CudaStream, weight};
+use crate::launch::CudaKernel;
+use crate::ops;
+
+/// An open GPU.
+pub(crate) struct CudaDevice {
+    core: Arc<Core>,
+}
+
+/// Opens a device that is there.
+///
+/// # Errors
+/// `NoKernels`, or the driver's refusal.
+pub(crate) fn open(info: DeviceInfo, built: Built) -> std::result::Result<CudaDevice, DeviceFault> {
+    let Some(code) = built.code(&info.arch) else {
+        let (arch, built) = (info.arch, built.listed());
+        return Err(DeviceFault::NoKernels { driver: "cuda", arch, built });
+    };
+    let core = Core::new(info, built, code)?;
+    tracing::debug!("{} runs code of {code}", core.context.name());
+    Ok(CudaDevice { core })
+}
+
+impl Device for CudaDevice {
+    fn id(&self) -> u64 {
+        self.core.id
+    }
+
+    /// 0 bytes are free on an unhealthy device.
+    fn info(&self) -> DeviceInfo {
+        let free = self.core.context.enter().and_then(|entered| entered.memory_free());
+        DeviceInfo { memory_free: free.unwrap_or(0), ..self.core.info.clone() }
+    }
+
+    fn allocate(&self, bytes: usize, what: &str) -> Result<Buffer> {
+        Ok(self.core.buffer(bytes, what)?)
+    }
+
+    fn weight_bytes(&self, spec: &WeightSpec) -> Result<u64> {
+        weight::bytes(&self.core, spec)
+    }
+
+    fn load_weight(&self, host: &HostTensor, spec: &WeightSpec) -> Result<Weight> {
+        weight::load(&self.core, host, spec)
+    }
+
+    fn prepare(&self, op: &Op) -> Result<Arc<dyn Kernel>> {
+        Ok(Arc::new(Prepared(ops::prepare(&self.core, op)?)))
+    }
+
+    fn record(&self, kernels: &[Arc<dyn Kernel>]) -> Result<Arc<dyn Graph>> {
+        let mut own = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            match kernel.as_any().downcast_ref::<Prepared>() {
+                Some(Prepared(k)) if k.device() == self.core.id => own.push(Arc::clone(k)),
+                _ => return Err(DeviceFault::ForeignBuffer { op: kernel.key().op }.into()),
+            }
+        }
+        Ok(Arc::new(CudaGraph::new(&self.core, own)?))
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>> {
+        Ok(Box::new(CudaStream::new(&self.core)?))
+    }
+}
+
+/// A kernel as the engine holds it: shared with the graphs it is recorded in.
+pub(crate) struct Prepared(pub(crate) Arc<CudaKernel>);
+
+impl Kernel for Prepared {
+    fn key(&self) -> foretoken::kernel::KernelKey {
+        self.0.key()
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
