@@ -26,7 +26,8 @@ template <class Unit>
 __device__ void commit(ft::Site site, const int *control, const int *words, Unit *ring,
                        int capacity, int slots, int units) {
   __shared__ int path[ft::kTreeRows];
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   const int committed = ft::committed(site, control);
   if (committed < 0) return;
   const int count = ft::read_path(site, words, capacity, rows, path);
@@ -41,7 +42,8 @@ __device__ void commit(ft::Site site, const int *control, const int *words, Unit
 extern "C" __global__ void __launch_bounds__(256)
     feature_store(ft::Site site, const int *control, const float *x, float *ring, int capacity,
                   int columns, int slots, int width, int column, int tiles, unsigned wide) {
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   const int committed = ft::committed(site, control);
   const int row = blockIdx.x / tiles;
   const int first = blockIdx.x % tiles * kTile + 4 * threadIdx.x;
@@ -54,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     feature_load(ft::Site site, const int *control, const float *ring, float *out, int capacity,
                  int slots, int width, int tiles, unsigned wide) {
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   const int committed = ft::committed(site, control);
   if (rows > slots) return ft::fail(site, ft::Code::kPastRing, rows);
   const int row = blockIdx.x / tiles;

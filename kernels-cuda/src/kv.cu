@@ -58,7 +58,8 @@ template <class Unit>
 __device__ void commit(ft::Site site, const int *control, const int *words, Unit *k, Unit *v,
                        int capacity, int context, int k_units, int v_units) {
   __shared__ int path[ft::kTreeRows];
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   const int committed = ft::committed(site, control);
   if (committed < 0) return;
   if (committed > context - rows) return ft::fail(site, ft::Code::kPastCache, committed);
@@ -76,7 +77,8 @@ extern "C" __global__ void __launch_bounds__(256)
     kv_append(ft::Site site, const int *control, const float *k, const float *v, void *k_cache,
               void *v_cache, int capacity, int width, int context, int tiles, unsigned k_type,
               unsigned v_type, unsigned wide) {
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   const int first_slot = ft::committed(site, control);
   if (first_slot < 0) return;
   if (first_slot > context - rows) return ft::fail(site, ft::Code::kPastCache, first_slot);

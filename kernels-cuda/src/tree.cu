@@ -186,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(32)
 extern "C" __global__ void __launch_bounds__(32)
     tree_walk(ft::Site site, const int *control, const int *tokens, const int *parents,
               const int *depths, const int *choices, int *path, int *result, int capacity) {
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   if (rows == 0) return ft::fail(site, ft::Code::kNoRows, rows);
   const int lane = threadIdx.x;
   int token[2], parent[2], choice[2], deepest = -kMaxInt - 1;
@@ -236,10 +237,11 @@ extern "C" __global__ void __launch_bounds__(32)
 
 extern "C" __global__ void advance(ft::Site site, const int *control, const int *path,
                                    const int *result, int *cursor, int capacity) {
-  const int rows = ft::live_rows(site, control, capacity);
+  const int rows = ft::checked_rows(site, control, capacity);
+  if (rows < 0) return;
   const int committed = ft::committed(site, control);
-  const int accepted = path[0];
   if (committed < 0) return;
+  const int accepted = path[0];
   if (accepted < 1 || accepted > rows) return ft::fail(site, ft::Code::kBadPath, accepted);
   if (committed > kMaxInt - accepted) return ft::fail(site, ft::Code::kPastPositions, committed);
   cursor[kCommitted] = committed + accepted;
