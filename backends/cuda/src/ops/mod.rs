@@ -5,8 +5,17 @@
 //! grid, and packs the arguments. What changes from launch to launch is read from device
 //! memory by the kernel itself.
 
+mod activation;
 mod bind;
+mod embed;
+mod feature;
+mod kv;
+mod norms;
+mod path;
+mod rope;
 mod stamp;
+mod top_k;
+mod tree;
 
 use std::sync::Arc;
 
@@ -24,6 +33,24 @@ pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
     core.context.healthy()?;
     let bind = Bind::new(core, op.name());
     Ok(Arc::new(match op {
+        Op::Embed(op) => embed::prepare(&bind, op)?,
+        Op::RmsNorm(op) => norms::rms(&bind, op)?,
+        Op::RopeAngles(op) => rope::angles(&bind, op)?,
+        Op::QkNormRope(op) => rope::rotate(&bind, op)?,
+        Op::KvAppend(op) => kv::append(&bind, op)?,
+        Op::OutputGate(op) => activation::output_gate(&bind, op)?,
+        Op::GatedNorm(op) => norms::gated(&bind, op)?,
+        Op::SwiGlu(op) => activation::swiglu(&bind, op)?,
+        Op::TopK(op) => top_k::prepare(&bind, op)?,
+        Op::FeatureStore(op) => feature::store(&bind, op)?,
+        Op::FeatureCommit(op) => feature::commit(&bind, op)?,
+        Op::FeatureLoad(op) => feature::load(&bind, op)?,
+        Op::DraftContext(op) => tree::context(&bind, op)?,
+        Op::DraftBlock(op) => tree::block(&bind, op)?,
+        Op::TreeBuild(op) => tree::build(&bind, op)?,
+        Op::TreeWalk(op) => tree::walk(&bind, op)?,
+        Op::KvCommit(op) => kv::commit(&bind, op)?,
+        Op::Advance(op) => tree::advance(&bind, op)?,
         Op::Stamp(op) => stamp::prepare(&bind, op)?,
 
         // An operation that this driver does not have.
