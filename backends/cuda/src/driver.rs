@@ -7,11 +7,26 @@ use foretoken::device::{Device, DeviceFault, DeviceInfo, Driver};
 
 use crate::api::api;
 use crate::calls::Calls;
-use crate::device::{Built, open};
+use crate::device::{Built, FORCE_PTX, open};
 use crate::facts::preference;
 use crate::problem::Problem;
 use crate::surroundings::Surroundings;
 use crate::survey::Survey;
+
+/// How to use the GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Load the portable code of this architecture (`86`) instead of the device's own, so
+    /// that its source path runs here.
+    pub force_ptx: Option<String>,
+}
+
+impl CudaOptions {
+    /// From the environment: `FORETOKEN_FORCE_PTX=86`.
+    pub fn from_environment() -> Self {
+        Self { force_ptx: std::env::var(FORCE_PTX).ok().filter(|value| !value.is_empty()) }
+    }
+}
 
 /// NVIDIA GPUs.
 ///
@@ -31,9 +46,14 @@ impl Default for CudaDriver {
 }
 
 impl CudaDriver {
-    /// A driver that has not looked at the machine yet.
+    /// A driver that has not looked at the machine yet, with options from the environment.
     pub fn new() -> Self {
-        Self { built: Built::here(), last: Mutex::default() }
+        Self::with_options(CudaOptions::from_environment())
+    }
+
+    /// The same with options of one's own.
+    pub fn with_options(options: CudaOptions) -> Self {
+        Self { built: Built::new(options.force_ptx), last: Mutex::default() }
     }
 
     /// The newest CUDA version the installed NVIDIA driver speaks, for example `13.0`;

@@ -36,4 +36,4 @@ mod problem;
 mod surroundings;
 mod survey;
 
-pub use driver::CudaDriver;
+pub use driver::{CudaDriver, CudaOptions};

@@ -4,7 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int retained, pushed;
+/* Contexts are retained any number of times, pushed on one thread at a time each. */
+static int retained[2];
+static __thread int pushed;
+
+/* With fake_work.c: bytes in use. */
+__attribute__((weak)) size_t fake_used(void) { return 0; }
+int fake_entered(void) { return pushed; }
 
 static int number(const char *name, int otherwise) {
   const char *value = getenv(name);
@@ -35,38 +41,45 @@ int cuDeviceGetAttribute(int *value, int which, int device) {
   case 16: return *value = big ? 132 : 20, 0;
   case 18: return *value = !big, 0;
   case 38: return *value = (big ? 60 : 32) << 20, 0;
+  case 39: return *value = 2048, 0;
   case 75: return *value = big ? 9 : 11, 0;
   case 76: return *value = 0, 0;
   case 95: return *value = 1, 0;
+  case 81: return *value = 228 << 10, 0;
   case 97: return *value = 227 << 10, 0;
   }
   return 1;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
-  if (retained) return 200;
-  *context = &retained;
-  return retained = device, 0;
+  *context = &retained[device - 40];
+  return __atomic_fetch_add(&retained[device - 40], 1, __ATOMIC_SEQ_CST) < 0 ? 200 : 0;
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device) {
-  return retained == device && !pushed ? (retained = 0) : 201;
+  return __atomic_fetch_sub(&retained[device - 40], 1, __ATOMIC_SEQ_CST) > 0 ? 0 : 201;
 }
 
+static int device_of(void *context) { return (int)((int *)context - retained); }
+
 int cuCtxPushCurrent_v2(void *context) {
-  return context == &retained && retained && !pushed ? (pushed = 1, 0) : 202;
+  int device = device_of(context);
+  if (device < 0 || device > 1 || retained[device] <= 0) return 202;
+  /* Within another call only of the same device. */
+  if (pushed && pushed % 2 != device) return 202;
+  return pushed += 2, pushed = pushed / 2 * 2 + device, 0;
 }
 
 int cuCtxPopCurrent_v2(void **context) {
-  if (!pushed) return 203;
-  *context = &retained;
-  return pushed = 0;
+  if (pushed < 2) return 203;
+  *context = &retained[pushed % 2];
+  return pushed -= 2, pushed < 2 ? (pushed = 0) : 0;
 }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
   if (!pushed) return 204;
   *total = (size_t)140 << 30;
-  return *free = (size_t)(retained + 60) << 30, 0;
+  return *free = ((size_t)(pushed % 2 + 100) << 30) - fake_used(), 0;
 }
 
 int cuGetErrorName(int status, const char **text) {

@@ -39,6 +39,7 @@ fn look(folder: &Path, settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture"]).env(CHILD, "1");
     command.env("LD_LIBRARY_PATH", folder).env_remove("CUDA_VISIBLE_DEVICES");
+    command.env_remove("FORETOKEN_FORCE_PTX");
     let output = command.envs(settings.iter().copied()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -62,8 +63,16 @@ fn devices_are_read_through_the_driver_and_failures_are_quoted() {
     assert!(said.contains("version Some(\"13.0\")"), "{said}");
     assert!(said.contains("0 Fake H200 sm_90 132 100 140 cooperative_launch"), "{said}");
     assert!(said.contains("1 Fake Thor sm_110 20 101 128 integrated cooperative"), "{said}");
-    assert!(said.contains("problem cuda:1 (Fake Thor, sm_110) cannot be used"), "{said}");
-    assert!(said.contains("open this build has no cuda kernels for sm_90"), "{said}");
+    let unused = "problem cuda:1 (Fake Thor, sm_110) cannot be used";
+    let (refused, missing) =
+        ("open this build has no cuda kernels for sm_90", "has no function cuMemAlloc_v2");
+    // This library knows only how to list devices.
+    let loaded = CudaDriver::new().architectures().contains(&"90a");
+    assert_eq!((said.contains(refused), said.contains(missing)), (!loaded, loaded), "{said}");
+    assert!(loaded || said.contains(unused), "{said}");
+
+    let said = look(folder.path(), &[("FORETOKEN_FORCE_PTX", "61")]);
+    assert!(said.contains(unused) && said.contains(refused), "{said}");
 
     let said = look(folder.path(), &[("FAKE_BAD", "0"), ("CUDA_VISIBLE_DEVICES", "0,1")]);
     assert!(said.contains("cuda:0 is left out: cuDeviceGetAttribute failed: error 101"), "{said}");

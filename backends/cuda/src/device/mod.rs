@@ -35,7 +35,7 @@ pub(crate) use open::open;
 pub(crate) use queue::{Event, Queue};
 #[cfg(test)]
 pub(crate) use select::tests as select_tests;
-pub(crate) use select::{Built, Code, Target};
+pub(crate) use select::{Built, Code, FORCE_PTX, Target};
 pub(crate) use staging::Staging;
 pub(crate) use stream::CudaStream;
 pub(crate) use trap::{Site, Trap};

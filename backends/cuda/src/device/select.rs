@@ -65,7 +65,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// What this build has code for, and what the environment makes of it.
+/// What this build has code for, and which of it may be used.
 #[derive(Clone, Debug)]
 pub(crate) struct Built {
     images: &'static [Image],
@@ -74,9 +74,8 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Of this process.
-    pub(crate) fn here() -> Self {
-        let force = std::env::var(FORCE_PTX).ok().filter(|value| !value.is_empty());
+    /// Of this build, with all code or the portable code of one architecture.
+    pub(crate) fn new(force: Option<String>) -> Self {
         Self { images: images(), names: architectures(), force }
     }
 

@@ -93,20 +93,13 @@ impl Staging {
         to: &mut [u8],
         wait: impl Fn() -> Result<(), DeviceFault>,
     ) -> Result<(), DeviceFault> {
-        // Writes that are still being staged may use all of the memory.
-        if self.half != 0 || self.filled + to.len() > 2 * HALF {
-            wait()?;
-            self.reset();
-        }
-        let mut from = from;
-        for part in to.chunks_mut(2 * HALF - self.filled) {
-            // SAFETY: `filled` is at most HALF.
-            let place = unsafe { self.start.as_ptr().add(self.filled) };
-            // SAFETY: pinned, past all that copies in flight read, and left alone until
-            // the wait.
+        let (mut from, place) = (from, self.start.as_ptr());
+        for part in to.chunks_mut(2 * HALF) {
+            // SAFETY: pinned; the queue reads what was staged here for uploads before it
+            // comes to this copy, and it is left alone until the wait.
             unsafe { queue.download(entered, place, from, part.len())? };
             wait()?;
-            // SAFETY: the copy is done; the place holds `part.len()` bytes.
+            // SAFETY: the copy is done; `part.len()` bytes are there.
             unsafe { ptr::copy_nonoverlapping(place, part.as_mut_ptr(), part.len()) };
             from += part.len() as u64;
         }

@@ -21,6 +21,7 @@ use crate::launch::CudaKernel;
 
 /// Finds and binds the kernel for an operation.
 pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
+    core.context.healthy()?;
     let bind = Bind::new(core, op.name());
     Ok(Arc::new(match op {
         Op::Stamp(op) => stamp::prepare(&bind, op)?,

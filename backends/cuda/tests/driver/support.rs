@@ -1,0 +1,45 @@
+//! Opening the device, or saying why there is none.
+
+use std::sync::Arc;
+
+use foretoken::Error;
+use foretoken::device::{Device, DeviceFault, Driver};
+use foretoken::tensor::{DType, Shape, Tensor};
+use foretoken_cuda::CudaDriver;
+
+/// Opens the first device, or says why the test is skipped.
+#[allow(clippy::print_stdout)] // tests say why they are skipped
+pub(crate) fn open() -> Option<Arc<dyn Device>> {
+    let driver = CudaDriver::new();
+    let devices = driver.devices().unwrap();
+    if devices.first().is_some_and(|info| driver.score(info) > 0) {
+        return Some(driver.open(0).unwrap());
+    }
+    let problems = driver.problems();
+    println!("skipped: no CUDA device to run on: {}", problems.first().map_or("", |p| p));
+    None
+}
+
+/// The device's own fault.
+pub(crate) fn fault<T>(result: foretoken::Result<T>) -> DeviceFault {
+    match result.err() {
+        Some(Error::Device(fault)) => fault,
+        other => panic!("not a device fault: {other:?}"),
+    }
+}
+
+/// A tensor in a buffer of its own.
+pub(crate) fn tensor(device: &dyn Device, dtype: DType, dims: &[usize]) -> Tensor {
+    let shape = Shape::new(dims).unwrap();
+    let buffer = device.allocate(dtype.bytes_for(shape.elements()).unwrap(), "test").unwrap();
+    Tensor::new(&buffer, 0, dtype, shape).unwrap()
+}
+
+/// Bytes that repeat late and at odd places.
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+pub(crate) fn is_foreign(fault: DeviceFault) -> bool {
+    matches!(fault, DeviceFault::ForeignBuffer { .. })
+}
