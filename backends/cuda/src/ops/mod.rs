@@ -6,6 +6,7 @@
 //! memory by the kernel itself.
 
 mod bind;
+mod linear;
 mod stamp;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
     core.context.healthy()?;
     let bind = Bind::new(core, op.name());
     Ok(Arc::new(match op {
+        Op::Linear(op) => linear::prepare(&bind, op)?,
         Op::Stamp(op) => stamp::prepare(&bind, op)?,
 
         // An operation that this driver does not have.
