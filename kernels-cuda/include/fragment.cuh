@@ -67,7 +67,7 @@ __device__ inline void six_bit(uint4 head, int t, uint32_t &scales, uint32_t &mi
 template <bool kAhead>
 struct Q4_K {
   static constexpr int kUnit = 256, kPairs = 8, kUnitBytes = 144, kGrain = 16;
-  static constexpr int kTiles = 2, kStages = 4;
+  static constexpr int kTiles = 2;
   static constexpr bool kBfloat = false;
   const uint8_t *codes[2];
   alignas(16) uint32_t words[2][kAhead ? 8 : 1];
@@ -116,7 +116,7 @@ struct Q4_K {
 template <bool kAhead>
 struct Q5_K {
   static constexpr int kUnit = 256, kPairs = 8, kUnitBytes = 176, kGrain = 16;
-  static constexpr int kTiles = 2, kStages = 4;
+  static constexpr int kTiles = 2;
   static constexpr bool kBfloat = false;
   const uint8_t *rows[2];
   int t;
@@ -163,7 +163,7 @@ struct Q5_K {
 
 struct Q6_K {
   static constexpr int kUnit = 256, kPairs = 8, kUnitBytes = 210, kGrain = 2;
-  static constexpr int kTiles = 2, kStages = 3;
+  static constexpr int kTiles = 2;
   static constexpr bool kBfloat = false;
   Words low[2], high[2];
   int shift;
@@ -205,7 +205,7 @@ struct Q6_K {
 
 struct Q8_0 {
   static constexpr int kUnit = 256, kPairs = 8, kUnitBytes = 272, kGrain = 2;
-  static constexpr int kTiles = 1, kStages = 4;
+  static constexpr int kTiles = 1;
   static constexpr bool kBfloat = false;
   Words codes[2][2];
   uint32_t scales[2][2];
@@ -242,7 +242,7 @@ template <class Type>
 struct Decoded {
   static constexpr int kUnit = 256, kPairs = 8, kGrain = Type::kBytes % 2 ? 1 : 2;
   static constexpr int kUnitBytes = 256 / Type::kElements * Type::kBytes;
-  static constexpr int kTiles = 1, kStages = 3;
+  static constexpr int kTiles = 1;
   static constexpr bool kBfloat = false;
   const uint8_t *rows[2];
   int first;
@@ -277,7 +277,7 @@ struct Decoded {
 template <bool kBfloatStored>
 struct Scalars {
   static constexpr int kUnit = 128, kPairs = 4, kUnitBytes = 256, kGrain = 2;
-  static constexpr int kTiles = 1, kStages = 4;
+  static constexpr int kTiles = 1;
   static constexpr bool kBfloat = kBfloatStored && kModern;
   const uint8_t *rows[2];
 

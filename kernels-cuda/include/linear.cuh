@@ -35,116 +35,182 @@ __device__ inline void put(const Operands &o, int row, int feature, float sum) {
 
 // Stored bytes of `kRows` weight rows on their way through shared memory, by one warp.
 // Sixteen-byte pieces that hold the unit are copied as they lie, so a row begins in its
-// place as far off alignment as in memory. What lies past the end of a row is zero.
-template <class Type, int kRows>
+// place as far off alignment as in memory. What lies past the end of a row is zero, and
+// rows past the last are the last. With kKeep addresses are kept in registers.
+template <class Type, int kRows, bool kKeep>
 struct Feed {
+  static constexpr bool kAligned = Type::kGrain == 16;
   static constexpr int kPieces = (Type::kUnitBytes + 16 - Type::kGrain + 15) / 16;
   static constexpr int kPitch = (kPieces | 1) * 16;  // odd: rows start in different banks
   static constexpr int kStage = kRows * kPitch;
+  static constexpr int kTurns = (kRows * kPieces + 31) / 32;
 
   const Operands &o;
   uint8_t *ring;
-  int first_row, lane;
+  int first_row, lane, units;
+  const uint8_t *from[kKeep ? kTurns : 1];
+
+  __device__ Feed(const Operands &operands, uint8_t *stages, int row0, int lane_index)
+      : o(operands), ring(stages), first_row(row0), lane(lane_index) {
+    units = (o.k + Type::kUnit - 1) / Type::kUnit;
+    if constexpr (kKeep) {
+#pragma unroll
+      for (int i = 0; i < kTurns; i++) from[i] = source(i);
+    }
+  }
 
   __device__ const uint8_t *row(int i) const {
     return o.weight + min(first_row + i, o.n - 1) * o.row_bytes;
   }
 
+  // The lane's piece in turn `i`, of unit 0.
+  __device__ const uint8_t *source(int i) const {
+    const int piece = i * 32 + lane;
+    return row(piece / kPieces) + piece % kPieces * 16;
+  }
+
   __device__ void load(int stage, int unit) const {
+    // Only the last unit's pieces may reach past the end of the row.
+    const bool inside = kAligned || unit + 1 < units;
+    uint8_t *to = ring + stage * kStage;
+    const int64_t ahead = static_cast<int64_t>(unit) * Type::kUnitBytes;
 #pragma unroll
-    for (int i = 0; i < (kRows * kPieces + 31) / 32; i++) {
+    for (int i = 0; i < kTurns; i++) {
       const int piece = i * 32 + lane;
       if (kRows * kPieces % 32 != 0 && piece >= kRows * kPieces) break;
-      const int r = piece / kPieces, part = piece % kPieces;
-      const uint8_t *base = row(r);
-      const uintptr_t start = reinterpret_cast<uintptr_t>(base) +
-                              static_cast<int64_t>(unit) * Type::kUnitBytes;
-      const uintptr_t at = (start & ~uintptr_t{15}) + part * 16;
-      const int64_t left =
-          static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) + o.row_bytes - at);
-      const int bytes = static_cast<int>(max(int64_t{0}, min(int64_t{16}, left)));
-      const uint8_t *from = bytes ? reinterpret_cast<const uint8_t *>(at) : o.weight;
-      copy16(ring + stage * kStage + r * kPitch + part * 16, from, bytes);
+      const uint8_t *first;
+      if constexpr (kKeep) {
+        first = from[i];
+      } else {
+        first = source(i);
+      }
+      const uintptr_t at = (reinterpret_cast<uintptr_t>(first) + ahead) & ~uintptr_t{15};
+      const uint8_t *aligned = reinterpret_cast<const uint8_t *>(at);
+      uint8_t *place = to + piece / kPieces * kPitch + piece % kPieces * 16;
+      if (inside) {
+        copy16(place, aligned, 16);
+      } else {
+        const uint8_t *end = row(piece / kPieces) + o.row_bytes;
+        const int bytes = static_cast<int>(max(int64_t{0}, min(int64_t{16}, end - aligned)));
+        copy16(place, bytes ? aligned : o.weight, bytes);
+      }
     }
   }
 
-  // Where a row's bytes of a unit begin in a stage.
-  __device__ const uint8_t *at(int stage, int unit, int i) const {
-    const uint32_t start =
-        static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row(i))) + unit * Type::kUnitBytes;
-    return ring + stage * kStage + i * kPitch + (start & 15);
+  // The low bits of where a row begins.
+  __device__ uint32_t start(int i) const {
+    return kAligned ? 0 : static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row(i)));
+  }
+
+  // Where row `i`, which begins at `start`, has its bytes of a unit in a stage.
+  __device__ const uint8_t *at(int stage, int unit, int i, uint32_t start) const {
+    const uint32_t off = kAligned ? 0 : (start + unit * Type::kUnitBytes) & 15;
+    return ring + stage * kStage + i * kPitch + off;
   }
 };
 
-// 1 to 8 * kTiles8 rows. A block of four warps has 64 * Type::kTiles features of one slice,
-// each warp 16 * Type::kTiles of them with the sums of all rows in registers; weights come
-// through a ring of the warp's own, activations through the caches. With more than one
-// slice the sums go to `planes`, [slice][row][n], and the last block of a feature block to
-// arrive (`arrived`, zero before and after) adds the planes up, in order of slices.
+// How the step kernel for `8 * kColumns` rows uses shared memory; plan.rs of the driver
+// knows the same. Activations go through it unless there are 64 rows of them.
+template <class Type, int kColumns>
+struct Shape {
+  static constexpr int kMost = 99 << 10;  // of a block on sm_86, sm_89, sm_120
+  static constexpr bool kShared = kColumns < 8;
+  static constexpr int kPacked = kShared ? Type::kPairs * kColumns * 512 : 0;
+  static constexpr int kWeights = 4 * Feed<Type, 16, false>::kStage;
+  static constexpr int kTiles =
+      2 * (Type::kTiles * kWeights + kPacked) + 16 <= kMost ? Type::kTiles : 1;
+  static constexpr int kStage = kTiles * kWeights + kPacked;
+  static constexpr int kStages = !kModern ? 1 : 3 * kStage + 16 <= kMost ? 3 : 2;
+};
+
+// 1 to 8 * kColumns rows. A block of four warps has 64 * kTiles features of one slice, each
+// warp 16 * kTiles of them with the sums of all rows in registers. Stages of shared memory
+// hold the block's weights and activations of a unit. With more than one slice the sums go
+// to `planes`, [slice][row][n], and the last block of a feature block to arrive (`arrived`,
+// zero before and after) adds the planes up, in order of slices.
 // Grid (feature blocks, slices), 128 threads; bound by the bytes of the weight.
-template <class Type, int kTiles8>
+template <class Type, int kColumns>
 __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigned *arrived) {
   extern __shared__ uint4 shared[];
-  constexpr int kTiles = Type::kTiles, kStages = kModern ? Type::kStages : 1;
-  constexpr int kUnroll = kTiles8 < 4 ? Type::kPairs : 2;
-  using Weights = Feed<Type, 16 * kTiles>;
+  using Use = Shape<Type, kColumns>;
+  constexpr int kTiles = Use::kTiles, kStages = Use::kStages;
+  constexpr int kUnroll = kColumns < 4 ? Type::kPairs : 2;
+  using Weights = Feed<Type, 16 * kTiles, true>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int row0 = (blockIdx.x * 4 + warp) * 16 * kTiles;
   const int units = (o.k + Type::kUnit - 1) / Type::kUnit;
   const int first = blockIdx.y * o.slice_units, last = min(units, first + o.slice_units);
 
-  float sums[kTiles][kTiles8][4] = {};
-  if (row0 < o.n) {
-    uint8_t *ring = reinterpret_cast<uint8_t *>(shared) + warp * kStages * Weights::kStage;
-    const Weights weights{o, ring, row0, lane};
+  uint4 *columns = shared;
+  uint8_t *ring = reinterpret_cast<uint8_t *>(shared) + kStages * Use::kPacked +
+                  warp * kStages * Weights::kStage;
+  const Weights weights(o, ring, row0, lane);
+  uint32_t starts[kTiles][2];
 #pragma unroll
-    for (int i = 0; i < kStages - 1; i++) {
-      if (first + i < last) weights.load(i, first + i);
-      copies_commit();
-    }
-    int stage = 0, ahead = kStages - 1;
-    for (int unit = first; unit < last; unit++) {
-      // Everyone is done with the stage that is filled next.
-      if constexpr (kStages == 1) __syncwarp();
-      if constexpr (kStages > 1) {
-        copies_wait<(kStages > 1 ? kStages - 2 : 0)>();
-        __syncwarp();
+  for (int i = 0; i < kTiles; i++) {
+    starts[i][0] = weights.start(16 * i + g);
+    starts[i][1] = weights.start(16 * i + g + 8);
+  }
+  auto load = [&](int stage, int unit) {
+    if (unit < last) {
+      weights.load(stage, unit);
+      if constexpr (Use::kShared) {
+        constexpr int kWords = Use::kPacked / 16;
+        const uint4 *from = o.packed + static_cast<int64_t>(unit) * kWords + threadIdx.x;
+        uint4 *to = columns + stage * kWords + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < kWords / 128; i++) {
+          copy16(to + i * 128, reinterpret_cast<const uint8_t *>(from + i * 128), 16);
+        }
       }
-      if (unit + kStages - 1 < last) weights.load(ahead, unit + kStages - 1);
-      copies_commit();
-      if constexpr (kStages == 1) __syncwarp();
+    }
+    copies_commit();
+  };
 
-      Type type[kTiles];
+  float sums[kTiles][kColumns][4] = {};
+#pragma unroll
+  for (int i = 0; i < kStages - 1; i++) load(i, first + i);
+  int stage = 0, ahead = kStages - 1;
+  for (int unit = first; unit < last; unit++) {
+    if constexpr (kStages > 1) copies_wait<(kStages > 1 ? kStages - 2 : 0)>();
+    // The unit is there for all, and everyone is done with the stage that is filled next.
+    __syncthreads();
+    load(ahead, unit + kStages - 1);
+    if constexpr (kStages == 1) __syncthreads();
+
+    Type type[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; i++) {
+      type[i].begin(weights.at(stage, unit, 16 * i + g, starts[i][0]),
+                    weights.at(stage, unit, 16 * i + g + 8, starts[i][1]), t);
+    }
+    const uint4 *b_from;
+    if constexpr (Use::kShared) {
+      b_from = columns + stage * (Use::kPacked / 16) + lane;
+    } else {
+      b_from = o.packed + static_cast<int64_t>(unit) * Type::kPairs * kColumns * 32 + lane;
+    }
+#pragma unroll kUnroll
+    for (int w = 0; w < Type::kPairs; w++) {
+      uint4 b[kColumns];
+#pragma unroll
+      for (int j = 0; j < kColumns; j++) {
+        if (kColumns < 4 || j == 0 || 8 * j < rows.count) b[j] = b_from[(w * kColumns + j) * 32];
+      }
 #pragma unroll
       for (int i = 0; i < kTiles; i++) {
-        type[i].begin(weights.at(stage, unit, 16 * i + g), weights.at(stage, unit, 16 * i + g + 8),
-                      t);
-      }
-      const uint4 *packed =
-          o.packed + static_cast<int64_t>(unit) * Type::kPairs * o.tiles * 32 + lane;
-#pragma unroll kUnroll
-      for (int w = 0; w < Type::kPairs; w++) {
-        uint4 b[kTiles8];
+        uint32_t a[2][4];
+        type[i].pair(w, a);
 #pragma unroll
-        for (int j = 0; j < kTiles8; j++) {
-          b[j] = make_uint4(0, 0, 0, 0);
-          if (8 * j < rows.count) b[j] = __ldg(packed + (w * o.tiles + j) * 32);
-        }
-#pragma unroll
-        for (int i = 0; i < kTiles; i++) {
-          uint32_t a[2][4];
-          type[i].pair(w, a);
-#pragma unroll
-          for (int j = 0; j < kTiles8; j++) {
-            if (j > 0 && 8 * j >= rows.count) continue;
-            mma<Type::kBfloat>(sums[i][j], a[0], b[j].x, b[j].y);
-            mma<Type::kBfloat>(sums[i][j], a[1], b[j].z, b[j].w);
-          }
+        for (int j = 0; j < kColumns; j++) {
+          if (kColumns >= 4 && j > 0 && 8 * j >= rows.count) continue;
+          mma<Type::kBfloat>(sums[i][j], a[0], b[j].x, b[j].y);
+          mma<Type::kBfloat>(sums[i][j], a[1], b[j].z, b[j].w);
         }
       }
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-      ahead = ahead + 1 == kStages ? 0 : ahead + 1;
     }
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    ahead = ahead + 1 == kStages ? 0 : ahead + 1;
   }
 
   const int64_t plane = static_cast<int64_t>(rows.count) * o.n;
@@ -153,7 +219,7 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigne
 #pragma unroll
   for (int i = 0; i < kTiles; i++) {
 #pragma unroll
-    for (int j = 0; j < kTiles8; j++) {
+    for (int j = 0; j < kColumns; j++) {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int feature = row0 + 16 * i + g + e / 2 * 8, row = 8 * j + 2 * t + e % 2;

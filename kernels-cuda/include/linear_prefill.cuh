@@ -21,7 +21,7 @@ constexpr int kDecoded = kModern ? 2 : 1;
 template <class Type>
 __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
   extern __shared__ uint4 shared[];
-  using Weights = Feed<Type, 16>;
+  using Weights = Feed<Type, 16, false>;
   constexpr int kTileA = kChunkPairs * 2 * 32, kChunkA = 8 * kTileA;
   constexpr int kChunkB = kChunkPairs * 16 * 32;
   constexpr int kChunks = Type::kPairs / kChunkPairs;  // of a unit
@@ -32,8 +32,9 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
   uint4 *decoded = shared, *columns = shared + kDecoded * kChunkA;
   uint8_t *ring = reinterpret_cast<uint8_t *>(columns + 2 * kChunkB) +
                   warp * slots * Weights::kStage;
-  const Weights weights{o, ring, feature0 + 16 * warp, lane};
-  const int units = (o.k + Type::kUnit - 1) / Type::kUnit, chunks = units * kChunks;
+  const Weights weights(o, ring, feature0 + 16 * warp, lane);
+  const uint32_t starts[2] = {weights.start(g), weights.start(g + 8)};
+  const int units = weights.units, chunks = units * kChunks;
 
   Type type;
   auto load_columns = [&](int chunk) {
@@ -53,7 +54,8 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
       // All groups but the columns' own, which is the newest.
       copies_wait<1>();
       __syncwarp();
-      type.begin(weights.at(slot, unit, g), weights.at(slot, unit, g + 8), t);
+      type.begin(weights.at(slot, unit, g, starts[0]), weights.at(slot, unit, g + 8, starts[1]),
+                 t);
     }
     uint4 *to = decoded + chunk % kDecoded * kChunkA + warp * kTileA + lane;
 #pragma unroll

@@ -19,7 +19,7 @@ pub(super) enum Order {
 pub(super) struct Mma {
     /// Source.
     pub(super) family: &'static str,
-    /// Kernels for up to so many rows, ascending; the last holds 64.
+    /// Kernels for up to so many rows (*columns*), ascending; the last holds 64.
     pub(super) steps: &'static [(usize, &'static str)],
     /// Kernel for more rows.
     pub(super) prefill: &'static str,
@@ -31,13 +31,21 @@ pub(super) struct Mma {
     pub(super) unit_bytes: usize,
     /// What every unit begins at a multiple of.
     pub(super) grain: usize,
-    /// Tiles of 16 features of a warp.
+    /// Tiles of 16 features that a warp has where shared memory allows.
     pub(super) tiles: usize,
-    /// Stages of a warp's ring, from sm_80 on.
-    pub(super) stages: usize,
 }
 
 impl Mma {
+    /// Columns of the smallest step kernel for so many rows.
+    pub(super) fn columns(&self, rows: usize) -> Option<usize> {
+        self.steps.iter().map(|step| step.0).find(|columns| rows <= *columns)
+    }
+
+    /// The step kernel with so many columns.
+    pub(super) fn step(&self, columns: usize) -> Option<&'static str> {
+        self.steps.iter().find(|step| step.0 == columns).map(|step| step.1)
+    }
+
     /// Bytes from one row to the next in a stage (`Feed::kPitch`).
     pub(super) fn pitch(&self) -> usize {
         let pieces = (self.unit_bytes + 16 - self.grain).div_ceil(16);
@@ -60,7 +68,7 @@ macro_rules! steps {
 
 /// A type with a source of its own.
 macro_rules! own {
-    ($type:literal, $unit:literal, $bytes:literal, $grain:literal, $tiles:literal, $stages:literal) => {
+    ($type:literal, $unit:literal, $bytes:literal, $grain:literal, $tiles:literal) => {
         Mma {
             family: concat!("linear_", $type),
             steps: steps!($type),
@@ -70,7 +78,6 @@ macro_rules! own {
             unit_bytes: $bytes,
             grain: $grain,
             tiles: $tiles,
-            stages: $stages,
         }
     };
 }
@@ -87,7 +94,6 @@ macro_rules! other {
             unit_bytes: $bytes,
             grain: $grain,
             tiles: 1,
-            stages: 3,
         }
     };
 }
@@ -95,12 +101,12 @@ macro_rules! other {
 /// The tensor-core kernels for a type; none for F32, whose products are always in f32.
 pub(super) fn mma(dtype: DType) -> Option<Mma> {
     Some(match dtype {
-        DType::Q4_K => own!("q4_k", 256, 144, 16, 2, 4),
-        DType::Q5_K => own!("q5_k", 256, 176, 16, 2, 4),
-        DType::Q6_K => own!("q6_k", 256, 210, 2, 2, 3),
-        DType::Q8_0 => own!("q8_0", 256, 272, 2, 1, 4),
-        DType::F16 => own!("f16", 128, 256, 2, 1, 4),
-        DType::BF16 => own!("bf16", 128, 256, 2, 1, 4),
+        DType::Q4_K => own!("q4_k", 256, 144, 16, 2),
+        DType::Q5_K => own!("q5_k", 256, 176, 16, 2),
+        DType::Q6_K => own!("q6_k", 256, 210, 2, 2),
+        DType::Q8_0 => own!("q8_0", 256, 272, 2, 1),
+        DType::F16 => own!("f16", 128, 256, 2, 1),
+        DType::BF16 => own!("bf16", 128, 256, 2, 1),
         DType::Q4_0 => other!("q4_0", 144, 2),
         DType::Q4_1 => other!("q4_1", 160, 2),
         DType::Q5_0 => other!("q5_0", 176, 2),

@@ -18,7 +18,7 @@ use foretoken::kernel::{KernelKey, Linear, LinearPart};
 use foretoken::tensor::DType;
 
 use self::kernels::{Mma, Order, mma, plain};
-use self::plan::{PREFILL_TILE, STEP_ROWS, Slices, order, prefill_shared, step_shared};
+use self::plan::{PREFILL_TILE, STEP_ROWS, Slices, StepShape, order, prefill_shared};
 use super::{Bind, row_set};
 use crate::device::CudaWeight;
 use crate::launch::{CudaKernel, Launch, Scratch};
@@ -37,6 +37,9 @@ struct Shared<'a> {
     outputs: i32,
     /// Rows there can be.
     live: usize,
+    /// Rows that are packed, on tensor cores: those of the step kernels, or whole tiles of
+    /// the prefill kernel.
+    padded: usize,
     k: usize,
 }
 
@@ -64,7 +67,7 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     let [outputs, _] = bind.dims(&first.out, "out must be [M, N]")?;
     let outs: Vec<_> = op.parts.iter().map(|part| &part.out).collect();
     bind.apart(&outs, &[&op.x, &op.control.0])?;
-    let shared = Shared {
+    let mut shared = Shared {
         bind,
         control: bind.control(&op.control)?,
         set: row_set(op.rows),
@@ -72,10 +75,17 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
         inputs: bind.int(inputs)?,
         outputs: bind.int(outputs)?,
         live: inputs.min(outputs),
+        padded: inputs.min(outputs).next_multiple_of(PREFILL_TILE),
         k,
     };
     let parts = op.parts.iter().map(|part| shared.part(part, outputs));
     let parts = parts.collect::<Checked<Vec<_>>>()?;
+    if shared.is_step() {
+        // Parts share what is packed, so all take the widest kernel that one of them needs.
+        let mma = parts.iter().filter_map(|part| part.mma.as_ref());
+        let columns = mma.filter_map(|(mma, ..)| mma.columns(shared.live)).max();
+        shared.padded = columns.unwrap_or(STEP_ROWS);
+    }
 
     let (packed, planes_at, scratch) = shared.room(&parts)?;
     let mut launches = Vec::new();
@@ -103,16 +113,6 @@ impl Shared<'_> {
         self.live <= STEP_ROWS
     }
 
-    /// Rows come in multiples of this when they are packed.
-    fn pad(&self) -> usize {
-        if self.is_step() { 8 } else { PREFILL_TILE }
-    }
-
-    /// Tiles of eight rows.
-    fn row_tiles(&self) -> usize {
-        self.live.next_multiple_of(self.pad()) / 8
-    }
-
     /// Checks one part.
     fn part(&self, part: &LinearPart, rows: usize) -> Checked<Part> {
         let bind = self.bind;
@@ -136,21 +136,22 @@ impl Shared<'_> {
     fn room(&self, parts: &[Part]) -> Checked<(Vec<Packed>, usize, Scratch)> {
         let (mut packed, mut planes) = (Vec::<Packed>::new(), Some(0usize));
         let mut end = Some(0usize);
-        for (mma, order, slices) in parts.iter().filter_map(|part| part.mma.as_ref()) {
+        for part in parts {
+            let Some((mma, order, slices)) = &part.mma else { continue };
             if !packed.iter().any(|packed| packed.order == *order) {
                 let pairs = self.k.div_ceil(mma.unit) * mma.pairs;
-                let bytes = pairs.checked_mul(self.row_tiles() * 512);
+                let bytes = pairs.checked_mul(self.padded * 64);
                 let (at, bytes) = end
                     .zip(bytes)
                     .ok_or(self.bind.bad("the size of the scratch memory overflows"))?;
                 packed.push(Packed { order: *order, pairs, at, bytes });
-                let behind = bytes.checked_add(self.row_tiles() * 8 * size_of::<f32>());
+                let behind = bytes.checked_add(self.padded * size_of::<f32>());
                 let next = behind.and_then(|bytes| at.checked_add(bytes));
                 end = next.and_then(|next| next.checked_next_multiple_of(256));
             }
             if self.is_step() && slices.count > 1 {
-                let plane = (self.live * slices.count).checked_mul(slices.blocks * mma.tiles * 64);
-                let bytes = plane.and_then(|plane| plane.checked_mul(size_of::<f32>()));
+                let rows = self.live * slices.count * size_of::<f32>();
+                let bytes = rows.checked_mul(part.weight.spec.rows);
                 planes = planes.zip(bytes).map(|(a, b)| a.max(b));
             }
         }
@@ -175,15 +176,15 @@ impl Shared<'_> {
     fn pack(&self, packed: &Packed, scratch: &Scratch) -> Checked<Launch> {
         let bind = self.bind;
         let function = bind.function("linear", "linear_pack")?;
-        let blocks = bind.blocks(self.row_tiles() * 8, 1)?;
+        let blocks = bind.blocks(self.padded, 1)?;
         Ok(self
             .launch(Launch::new(&function, [blocks, 1, 1], [512, 1, 1]))
             .arg(&self.x)
             .arg(bind.int(self.k)?)
             .arg(packed.order as u32)
             .arg(bind.int(packed.pairs)?)
-            .arg(bind.int(self.row_tiles())?)
-            .arg(bind.int(self.pad())?)
+            .arg(bind.int(self.padded / 8)?)
+            .arg(bind.int(if self.is_step() { self.padded } else { PREFILL_TILE })?)
             .arg(&self.within(scratch, packed.at)?)
             .arg(&self.within(scratch, packed.at + packed.bytes)?))
     }
@@ -203,19 +204,17 @@ impl Shared<'_> {
         });
         let Some((mma, slices, packed)) = bound else { return Err(bind.unsupported(spec.dtype)) };
         let target = bind.target();
-        let most = bind.limits().shared_per_block as usize;
-        let (shared, slots) = match self.is_step() {
-            true => (step_shared(mma, target), 0),
-            false => prefill_shared(mma, target, most),
-        };
-        let (name, grid, threads) = if self.is_step() {
-            let step = mma.steps.iter().find(|(rows, _)| self.live <= *rows);
-            let (_, name) = step.ok_or(bind.unsupported(spec.dtype))?;
-            let grid = [bind.blocks(slices.blocks, 1)?, bind.blocks(slices.count, 1)?, 1];
-            (*name, grid, 128)
+        let step = StepShape::of(mma, self.padded, target);
+        let (name, grid, threads, shared, slots) = if self.is_step() {
+            let name = mma.step(self.padded).ok_or(bind.unsupported(spec.dtype))?;
+            let features = bind.blocks(spec.rows, step.features)?;
+            (name, [features, bind.blocks(slices.count, 1)?, 1], 128, step.shared, 0)
         } else {
+            let most = bind.limits().shared_per_block as usize;
+            let (shared, slots) = prefill_shared(mma, target, most);
             let rows = bind.blocks(self.live, PREFILL_TILE)?;
-            (mma.prefill, [rows, bind.blocks(spec.rows, PREFILL_TILE)?, 1], 256)
+            let grid = [rows, bind.blocks(spec.rows, PREFILL_TILE)?, 1];
+            (mma.prefill, grid, 256, shared, slots)
         };
         let function = bind.function(mma.family, name)?;
         let shared = u32::try_from(shared).map_err(|_| bind.unsupported(spec.dtype))?;
@@ -228,7 +227,7 @@ impl Shared<'_> {
             .arg(bind.int(spec.rows)?)
             .arg(bind.int(self.k)?)
             .arg(bind.int(slices.units)?)
-            .arg(bind.int(self.row_tiles())?)
+            .arg(bind.int(self.padded / 8)?)
             .arg(part.weight.scale)
             .arg(u32::from(part.accumulate))
             .arg(&part.out);
@@ -238,7 +237,7 @@ impl Shared<'_> {
         if slices.count == 1 {
             return Ok(launch.arg(None::<&View<f32>>).arg(None::<&View<u8>>));
         }
-        let arrived = bind.zeroed(slices.blocks * size_of::<u32>())?;
+        let arrived = bind.zeroed(spec.rows.div_ceil(step.features) * size_of::<u32>())?;
         Ok(launch.arg(&self.within(scratch, planes_at)?).arg(&arrived))
     }
 

@@ -25,8 +25,6 @@ pub(super) struct Slices {
     pub(super) units: usize,
     /// How many.
     pub(super) count: usize,
-    /// Blocks of features of the step kernel.
-    pub(super) blocks: usize,
 }
 
 impl Slices {
@@ -35,7 +33,7 @@ impl Slices {
         let all = k.div_ceil(mma.unit).max(1);
         let wanted = BLOCKS.div_ceil(blocks).clamp(1, SLICES).min(all);
         let units = all.div_ceil(wanted);
-        Self { units, count: all.div_ceil(units), blocks }
+        Self { units, count: all.div_ceil(units) }
     }
 }
 
@@ -57,10 +55,29 @@ fn is_modern(target: Target) -> bool {
 /// Words may be read a little past the last row of a stage.
 const SLACK: usize = 16;
 
-/// Dynamic shared memory of a step.
-pub(super) fn step_shared(mma: &Mma, target: Target) -> usize {
-    let stages = if is_modern(target) { mma.stages } else { 1 };
-    4 * stages * 16 * mma.tiles * mma.pitch() + SLACK
+/// How a step kernel uses a block (`Shape` in linear.cuh).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepShape {
+    /// Features of a block.
+    pub(super) features: usize,
+    /// Dynamic shared memory in bytes.
+    pub(super) shared: usize,
+}
+
+impl StepShape {
+    pub(super) fn of(mma: &Mma, columns: usize, target: Target) -> Self {
+        const MOST: usize = 99 << 10;
+        let packed = if columns < STEP_ROWS { mma.pairs * columns * 64 } else { 0 };
+        let weights = 4 * 16 * mma.pitch();
+        let stage = |tiles: usize| tiles * weights + packed;
+        let tiles = if 2 * stage(mma.tiles) + SLACK <= MOST { mma.tiles } else { 1 };
+        let stages = match 3 * stage(tiles) + SLACK <= MOST {
+            _ if !is_modern(target) => 1,
+            true => 3,
+            false => 2,
+        };
+        Self { features: 64 * tiles, shared: stages * stage(tiles) + SLACK }
+    }
 }
 
 /// Dynamic shared memory of the prefill kernel, and the stages of each warp: two where a
@@ -94,7 +111,7 @@ mod tests {
                     let s = Slices::of(&mma, n, k);
                     let units = k.div_ceil(mma.unit);
                     assert!(s.units * s.count >= units && s.units * (s.count - 1) < units);
-                    assert!(s.count <= SLICES && s.blocks * 64 * mma.tiles >= n);
+                    assert!(s.count <= SLICES, "{n} {k}");
                 }
             }
         }
@@ -108,7 +125,10 @@ mod tests {
         for mma in all() {
             for (number, kib) in limits {
                 let target = Target { number, specific: false };
-                assert!(step_shared(&mma, target) <= kib << 10, "{} on {number}", mma.prefill);
+                for (columns, name) in mma.steps {
+                    let shape = StepShape::of(&mma, *columns, target);
+                    assert!(shape.shared <= kib << 10, "{name} on {number}: {shape:?}");
+                }
                 let (bytes, slots) = prefill_shared(&mma, target, kib << 10);
                 assert!(bytes <= kib << 10, "{} on {number}: {bytes}", mma.prefill);
                 assert!(slots == 2 || number < 90 || number >= 120, "{}", mma.prefill);
