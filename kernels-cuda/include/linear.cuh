@@ -27,23 +27,30 @@ struct Operands {
   float *out;  // [rows][n]
 };
 
-__device__ inline void put(const Operands &o, int row, int feature, float sum) {
-  const float value = __fmul_rn(__fmul_rn(sum, o.factors[row]), o.scale);
-  float *out = o.out + static_cast<int64_t>(row) * o.n + feature;
-  *out = o.accumulate ? __fadd_rn(*out, value) : value;
+// The end of a sum: its factors, and what was there.
+__device__ inline void put(const float *factors, float scale, unsigned accumulate, float *out,
+                           int n, int row, int feature, float sum) {
+  const float value = __fmul_rn(__fmul_rn(sum, factors[row]), scale);
+  float *at = out + static_cast<int64_t>(row) * n + feature;
+  *at = accumulate ? __fadd_rn(*at, value) : value;
 }
 
-// Stored bytes of `kRows` weight rows on their way through shared memory, by one warp.
+__device__ inline void put(const Operands &o, int row, int feature, float sum) {
+  put(o.factors, o.scale, o.accumulate, o.out, o.n, row, feature, sum);
+}
+
+// Stored bytes of `kRows` weight rows on their way through shared memory, by kThreads
+// threads.
 // Sixteen-byte pieces that hold the unit are copied as they lie, so a row begins in its
 // place as far off alignment as in memory. What lies past the end of a row is zero, and
 // rows past the last are the last. With kKeep addresses are kept in registers.
-template <class Type, int kRows, bool kKeep>
+template <class Type, int kRows, bool kKeep, int kThreads = 32>
 struct Feed {
   static constexpr bool kAligned = Type::kGrain == 16;
   static constexpr int kPieces = (Type::kUnitBytes + 16 - Type::kGrain + 15) / 16;
   static constexpr int kPitch = (kPieces | 1) * 16;  // odd: rows start in different banks
   static constexpr int kStage = kRows * kPitch;
-  static constexpr int kTurns = (kRows * kPieces + 31) / 32;
+  static constexpr int kTurns = (kRows * kPieces + kThreads - 1) / kThreads;
 
   const Operands &o;
   uint8_t *ring;
@@ -65,7 +72,7 @@ struct Feed {
 
   // The lane's piece in turn `i`, of unit 0.
   __device__ const uint8_t *source(int i) const {
-    const int piece = i * 32 + lane;
+    const int piece = i * kThreads + lane;
     return row(piece / kPieces) + piece % kPieces * 16;
   }
 
@@ -76,8 +83,8 @@ struct Feed {
     const int64_t ahead = static_cast<int64_t>(unit) * Type::kUnitBytes;
 #pragma unroll
     for (int i = 0; i < kTurns; i++) {
-      const int piece = i * 32 + lane;
-      if (kRows * kPieces % 32 != 0 && piece >= kRows * kPieces) break;
+      const int piece = i * kThreads + lane;
+      if (kRows * kPieces % kThreads != 0 && piece >= kRows * kPieces) break;
       const uint8_t *first;
       if constexpr (kKeep) {
         first = from[i];
@@ -114,27 +121,30 @@ struct Feed {
 template <class Type, int kColumns>
 struct Shape {
   static constexpr int kMost = 99 << 10;  // of a block on sm_86, sm_89, sm_120
+#ifndef K2_THREE
+#define K2_THREE (75 << 10)
+#endif
+  static constexpr int kThree = K2_THREE;
   static constexpr bool kShared = kColumns < 8;
   static constexpr int kPacked = kShared ? Type::kPairs * kColumns * 512 : 0;
   static constexpr int kWeights = 4 * Feed<Type, 16, false>::kStage;
   static constexpr int kTiles =
       2 * (Type::kTiles * kWeights + kPacked) + 16 <= kMost ? Type::kTiles : 1;
   static constexpr int kStage = kTiles * kWeights + kPacked;
-  static constexpr int kStages = !kModern ? 1 : 3 * kStage + 16 <= kMost ? 3 : 2;
+  static constexpr int kStages = !kModern ? 1 : 3 * kStage + 16 <= kThree ? 3 : 2;
 };
 
 // 1 to 8 * kColumns rows. A block of four warps has 64 * kTiles features of one slice, each
 // warp 16 * kTiles of them with the sums of all rows in registers. Stages of shared memory
 // hold the block's weights and activations of a unit. With more than one slice the sums go
-// to `planes`, [slice][row][n], and the last block of a feature block to arrive (`arrived`,
-// zero before and after) adds the planes up, in order of slices.
+// to `planes`, [slice][row][n], for `linear_sum` to add up in order of slices.
 // Grid (feature blocks, slices), 128 threads; bound by the bytes of the weight.
 template <class Type, int kColumns>
-__device__ inline void step(const Operands &o, Rows rows, float *planes, unsigned *arrived) {
+__device__ inline void step(const Operands &o, Rows rows, float *planes) {
   extern __shared__ uint4 shared[];
   using Use = Shape<Type, kColumns>;
   constexpr int kTiles = Use::kTiles, kStages = Use::kStages;
-  constexpr int kUnroll = kColumns < 4 ? Type::kPairs : 2;
+  constexpr int kUnroll = kColumns < 8 ? Type::kPairs : 2;
   using Weights = Feed<Type, 16 * kTiles, true>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int row0 = (blockIdx.x * 4 + warp) * 16 * kTiles;
@@ -195,7 +205,7 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigne
       uint4 b[kColumns];
 #pragma unroll
       for (int j = 0; j < kColumns; j++) {
-        if (kColumns < 4 || j == 0 || 8 * j < rows.count) b[j] = b_from[(w * kColumns + j) * 32];
+        if (kColumns < 8 || j == 0 || 8 * j < rows.count) b[j] = b_from[(w * kColumns + j) * 32];
       }
 #pragma unroll
       for (int i = 0; i < kTiles; i++) {
@@ -203,7 +213,7 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigne
         type[i].pair(w, a);
 #pragma unroll
         for (int j = 0; j < kColumns; j++) {
-          if (kColumns >= 4 && j > 0 && 8 * j >= rows.count) continue;
+          if (kColumns == 8 && j > 0 && 8 * j >= rows.count) continue;
           mma<Type::kBfloat>(sums[i][j], a[0], b[j].x, b[j].y);
           mma<Type::kBfloat>(sums[i][j], a[1], b[j].z, b[j].w);
         }
@@ -213,9 +223,8 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigne
     ahead = ahead + 1 == kStages ? 0 : ahead + 1;
   }
 
-  const int64_t plane = static_cast<int64_t>(rows.count) * o.n;
   const bool whole = gridDim.y == 1;
-  float *mine = planes + blockIdx.y * plane;
+  float *mine = planes + static_cast<int64_t>(blockIdx.y) * rows.count * o.n;
 #pragma unroll
   for (int i = 0; i < kTiles; i++) {
 #pragma unroll
@@ -231,23 +240,6 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigne
         }
       }
     }
-  }
-  if (whole) return;
-  __threadfence();
-  __syncthreads();
-  unsigned *order = reinterpret_cast<unsigned *>(shared);
-  if (threadIdx.x == 0) *order = atomicAdd(arrived + blockIdx.x, 1);
-  __syncthreads();
-  if (*order != gridDim.y - 1) return;
-  __threadfence();
-  if (threadIdx.x == 0) arrived[blockIdx.x] = 0;
-  const int from = blockIdx.x * 64 * kTiles, features = min(64 * kTiles, o.n - from);
-  for (int i = threadIdx.x; i < features * rows.count; i += 128) {
-    const int row = i / features, feature = from + i % features;
-    const float *at = planes + static_cast<int64_t>(row) * o.n + feature;
-    float sum = __ldcg(at);
-    for (unsigned s = 1; s < gridDim.y; s++) sum = __fadd_rn(sum, __ldcg(at + s * plane));
-    put(o, row, feature, sum);
   }
 }
 
@@ -268,22 +260,22 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes, unsigne
 // `linear_step_TYPE_COLUMNS`, `linear_prefill_TYPE`.
 #define FT_LINEAR_STEP(type, columns, ...)                                                       \
   extern "C" __global__ __launch_bounds__(128) void linear_step_##type##_##columns(              \
-      FT_LINEAR_OPERANDS, float *planes, unsigned *arrived) {                                    \
+      FT_LINEAR_OPERANDS, float *planes) {                                                       \
     FT_LINEAR_BEGIN;                                                                             \
-    ft::linear::step<__VA_ARGS__, columns / 8>(o, rows, planes, arrived);                        \
+    ft::linear::step<__VA_ARGS__, columns / 8>(o, rows, planes);                                 \
   }
 
-// Pairs are unrolled for few columns only: code would get long.
+// With 64 columns pairs are not unrolled, and tiles of columns without rows are skipped.
 #define FT_LINEAR_STEPS(type, few, many) \
   FT_LINEAR_STEP(type, 8, few)           \
   FT_LINEAR_STEP(type, 16, few)          \
   FT_LINEAR_STEP(type, 24, few)          \
-  FT_LINEAR_STEP(type, 32, many)         \
-  FT_LINEAR_STEP(type, 48, many)         \
+  FT_LINEAR_STEP(type, 32, few)          \
+  FT_LINEAR_STEP(type, 48, few)          \
   FT_LINEAR_STEP(type, 64, many)
 
 #define FT_LINEAR_PREFILL(type, ...)                                                          \
-  extern "C" __global__ __launch_bounds__(256) void linear_prefill_##type(FT_LINEAR_OPERANDS, \
+  extern "C" __global__ __launch_bounds__(512) void linear_prefill_##type(FT_LINEAR_OPERANDS, \
                                                                           int slots) {        \
     FT_LINEAR_BEGIN;                                                                          \
     ft::linear::prefill<__VA_ARGS__>(o, rows, slots);                                         \

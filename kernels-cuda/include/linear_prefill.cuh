@@ -13,26 +13,28 @@ constexpr int kChunkPairs = 1;
 #endif
 constexpr int kDecoded = kModern ? 2 : 1;
 
-// A block of eight warps has 128 features and 128 rows; a warp decodes 16 features of a
-// chunk (`kChunkPairs` pairs) to shared memory while the chunk before is multiplied, each
-// warp 64 features by 32 rows. Stored bytes come through one or two stages (`slots`) of
-// each warp. Sums of a slice and their total are in registers.
-// Grid (row blocks, feature blocks), 256 threads; bound by tensor cores and shared memory.
+// A block of sixteen warps has 128 features and 128 rows. Two warps decode 16 features of a
+// chunk (`kChunkPairs` pairs, taken in turn) to shared memory, while the chunk before is
+// multiplied, each warp 32 features by 32 rows. Stored bytes come through one or two stages
+// (`slots`) of each two warps. Sums of a slice and their total are in registers.
+// Grid (row blocks, feature blocks), 512 threads; bound by shared memory, then tensor cores.
 template <class Type>
 __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
   extern __shared__ uint4 shared[];
-  using Weights = Feed<Type, 16, false>;
+  using Weights = Feed<Type, 16, false, 64>;
   constexpr int kTileA = kChunkPairs * 2 * 32, kChunkA = 8 * kTileA;
   constexpr int kChunkB = kChunkPairs * 16 * 32;
   constexpr int kChunks = Type::kPairs / kChunkPairs;  // of a unit
   if (static_cast<int>(blockIdx.x) * 128 >= rows.count) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int feature0 = blockIdx.y * 128, tile0 = blockIdx.x * 16;
-  const int half = warp % 2, quarter = warp / 2;
+  const int tile = warp / 2, high = warp % 4, wide = warp / 4;
+  // Meets the other warp of the tile.
+  auto meet = [&] { asm volatile("bar.sync %0, 64;" ::"r"(tile + 1) : "memory"); };
   uint4 *decoded = shared, *columns = shared + kDecoded * kChunkA;
   uint8_t *ring = reinterpret_cast<uint8_t *>(columns + 2 * kChunkB) +
-                  warp * slots * Weights::kStage;
-  const Weights weights(o, ring, feature0 + 16 * warp, lane);
+                  tile * slots * Weights::kStage;
+  const Weights weights(o, ring, feature0 + 16 * tile, threadIdx.x % 64);
   const uint32_t starts[2] = {weights.start(g), weights.start(g + 8)};
   const int units = weights.units, chunks = units * kChunks;
 
@@ -42,8 +44,8 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
         o.packed + (static_cast<int64_t>(chunk) * kChunkPairs * o.tiles + tile0) * 32;
     uint4 *to = columns + chunk % 2 * kChunkB;
 #pragma unroll
-    for (int i = 0; i < kChunkB / 256; i++) {
-      const int at = i * 256 + threadIdx.x, pair = at / 512, rest = at % 512;
+    for (int i = 0; i < kChunkB / 512; i++) {
+      const int at = i * 512 + threadIdx.x, pair = at / 512, rest = at % 512;
       const uint4 *source = from + pair * o.tiles * 32 + rest;
       copy16(to + at, reinterpret_cast<const uint8_t *>(source), 16);
     }
@@ -53,13 +55,13 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
     if (chunk % kChunks == 0) {
       // All groups but the columns' own, which is the newest.
       copies_wait<1>();
-      __syncwarp();
+      meet();
       type.begin(weights.at(slot, unit, g, starts[0]), weights.at(slot, unit, g + 8, starts[1]),
                  t);
     }
-    uint4 *to = decoded + chunk % kDecoded * kChunkA + warp * kTileA + lane;
+    uint4 *to = decoded + chunk % kDecoded * kChunkA + tile * kTileA + lane;
 #pragma unroll
-    for (int p = 0; p < kChunkPairs; p++) {
+    for (int p = warp % 2; p < kChunkPairs; p += 2) {
       uint32_t a[2][4];
       type.pair(chunk % kChunks * kChunkPairs + p, a);
 #pragma unroll
@@ -74,16 +76,16 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
     const int unit = (slots == 2 ? chunk : chunk + 1) / kChunks + 1;
     const bool due = slots == 2 ? chunk % kChunks == 0 : (chunk + 1) % kChunks == kChunks - 1;
     if (!due || unit >= units) return false;
-    __syncwarp();
+    meet();
     weights.load(slots == 2 ? unit % 2 : 0, unit);
     copies_commit();
     return true;
   };
 
-  float sums[4][4][4] = {}, totals[4][4][4] = {};
+  float sums[2][4][4] = {}, totals[2][4][4] = {};
   auto multiply = [&](int chunk) {
-    const uint4 *a_from = decoded + chunk % kDecoded * kChunkA + half * 4 * kTileA + lane;
-    const uint4 *b_from = columns + chunk % 2 * kChunkB + quarter * 4 * 32 + lane;
+    const uint4 *a_from = decoded + chunk % kDecoded * kChunkA + high * 2 * kTileA + lane;
+    const uint4 *b_from = columns + chunk % 2 * kChunkB + wide * 4 * 32 + lane;
 #pragma unroll
     for (int p = 0; p < kChunkPairs; p++) {
       uint4 b[4];
@@ -92,7 +94,7 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
 #pragma unroll
       for (int s = 0; s < 2; s++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2; i++) {
           const uint4 x = a_from[i * kTileA + (p * 2 + s) * 32];
           const uint32_t a[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
@@ -106,7 +108,7 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
     if ((chunk + 1) % kChunks != 0 || (done % o.slice_units != 0 && done != units)) return;
     const bool first = done <= o.slice_units;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
 #pragma unroll
       for (int j = 0; j < 4; j++) {
 #pragma unroll
@@ -145,13 +147,13 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
   }
 
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 2; i++) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        const int feature = feature0 + half * 64 + 16 * i + g + e / 2 * 8;
-        const int row = (tile0 + quarter * 4 + j) * 8 + 2 * t + e % 2;
+        const int feature = feature0 + high * 32 + 16 * i + g + e / 2 * 8;
+        const int row = (tile0 + wide * 4 + j) * 8 + 2 * t + e % 2;
         if (feature < o.n && row < rows.count) put(o, row, feature, totals[i][j][e]);
       }
     }

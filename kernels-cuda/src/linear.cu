@@ -1,7 +1,6 @@
-// Activations as the products read them.
+// Around the products: activations as they read them, and sums of their slices.
 
-#include "foretoken.cuh"
-#include "mma.cuh"
+#include "linear.cuh"
 
 namespace {
 
@@ -79,4 +78,25 @@ extern "C" __global__ __launch_bounds__(512) void linear_pack(
     to[(static_cast<int64_t>(pair) * tiles) * 32 + t] =
         make_uint4(words[0], words[1], words[2], words[3]);
   }
+}
+
+// Adds up the planes of a step, [slice][row][n]: in order of slices.
+// Grid: blocks of 256 threads for features, then rows.
+extern "C" __global__ __launch_bounds__(256) void linear_sum(
+    ft::Site site, const int *control, unsigned set, int inputs, int outputs, const float *planes,
+    const float *factors, int slices, int n, float scale, unsigned accumulate, float *out) {
+  const ft::Rows rows = ft::row_set(site, control, set, inputs, outputs);
+  const int row = blockIdx.y, feature = blockIdx.x * 256 + threadIdx.x;
+  if (row >= rows.count || feature >= n) return;
+  const float *at = planes + static_cast<int64_t>(row) * n + feature;
+  const int64_t plane = static_cast<int64_t>(rows.count) * n;
+  float parts[16];
+#pragma unroll
+  for (int s = 0; s < 16; s++) parts[s] = s < slices ? at[s * plane] : 0.0f;
+  float sum = parts[0];
+#pragma unroll
+  for (int s = 1; s < 16; s++) {
+    if (s < slices) sum = __fadd_rn(sum, parts[s]);
+  }
+  ft::linear::put(factors, scale, accumulate, out, n, row, feature, sum);
 }

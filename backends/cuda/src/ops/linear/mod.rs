@@ -93,10 +93,10 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
         launches.push(shared.pack(packed, &scratch)?);
     }
     for part in &parts {
-        launches.push(match part.mma {
-            Some(_) => shared.multiply(part, &packed, planes_at, &scratch)?,
-            None => shared.plain(part)?,
-        });
+        match part.mma {
+            Some(_) => launches.extend(shared.multiply(part, &packed, planes_at, &scratch)?),
+            None => launches.push(shared.plain(part)?),
+        }
     }
     let variant = match parts.iter().any(|part| part.mma.is_some()) {
         true if shared.is_step() => "mma",
@@ -189,14 +189,14 @@ impl Shared<'_> {
             .arg(&self.within(scratch, packed.at + packed.bytes)?))
     }
 
-    /// A product on tensor cores.
+    /// A product on tensor cores, and the sum of its slices.
     fn multiply(
         &self,
         part: &Part,
         packed: &[Packed],
         planes_at: usize,
         scratch: &Scratch,
-    ) -> Checked<Launch> {
+    ) -> Checked<Vec<Launch>> {
         let (bind, spec) = (self.bind, part.weight.spec);
         let bound = part.mma.as_ref().and_then(|(mma, order, slices)| {
             let packed = packed.iter().find(|packed| packed.order == *order)?;
@@ -214,7 +214,7 @@ impl Shared<'_> {
             let (shared, slots) = prefill_shared(mma, target, most);
             let rows = bind.blocks(self.live, PREFILL_TILE)?;
             let grid = [rows, bind.blocks(spec.rows, PREFILL_TILE)?, 1];
-            (mma.prefill, grid, 256, shared, slots)
+            (mma.prefill, grid, 512, shared, slots)
         };
         let function = bind.function(mma.family, name)?;
         let shared = u32::try_from(shared).map_err(|_| bind.unsupported(spec.dtype))?;
@@ -232,13 +232,24 @@ impl Shared<'_> {
             .arg(u32::from(part.accumulate))
             .arg(&part.out);
         if !self.is_step() {
-            return Ok(launch.arg(bind.int(slots)?));
+            return Ok(vec![launch.arg(bind.int(slots)?)]);
         }
         if slices.count == 1 {
-            return Ok(launch.arg(None::<&View<f32>>).arg(None::<&View<u8>>));
+            return Ok(vec![launch.arg(None::<&View<f32>>)]);
         }
-        let arrived = bind.zeroed(spec.rows.div_ceil(step.features) * size_of::<u32>())?;
-        Ok(launch.arg(&self.within(scratch, planes_at)?).arg(&arrived))
+        let planes = self.within(scratch, planes_at)?;
+        let function = bind.function("linear", "linear_sum")?;
+        let grid = [bind.blocks(spec.rows, 256)?, bind.blocks(self.live, 1)?, 1];
+        let sum = self
+            .launch(Launch::new(&function, grid, [256, 1, 1]))
+            .arg(&planes)
+            .arg(&self.within(scratch, packed.at + packed.bytes)?)
+            .arg(bind.int(slices.count)?)
+            .arg(bind.int(spec.rows)?)
+            .arg(part.weight.scale)
+            .arg(u32::from(part.accumulate))
+            .arg(&part.out);
+        Ok(vec![launch.arg(&planes), sum])
     }
 
     /// A product in f32.

@@ -67,11 +67,12 @@ pub(super) struct StepShape {
 impl StepShape {
     pub(super) fn of(mma: &Mma, columns: usize, target: Target) -> Self {
         const MOST: usize = 99 << 10;
+        const THREE: usize = 75 << 10;
         let packed = if columns < STEP_ROWS { mma.pairs * columns * 64 } else { 0 };
         let weights = 4 * 16 * mma.pitch();
         let stage = |tiles: usize| tiles * weights + packed;
         let tiles = if 2 * stage(mma.tiles) + SLACK <= MOST { mma.tiles } else { 1 };
-        let stages = match 3 * stage(tiles) + SLACK <= MOST {
+        let stages = match 3 * stage(tiles) + SLACK <= THREE {
             _ if !is_modern(target) => 1,
             true => 3,
             false => 2,
