@@ -13,6 +13,7 @@ mod kv;
 mod norms;
 mod path;
 mod rope;
+mod linear;
 mod stamp;
 mod top_k;
 mod tree;
@@ -51,6 +52,7 @@ pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
         Op::TreeWalk(op) => tree::walk(&bind, op)?,
         Op::KvCommit(op) => kv::commit(&bind, op)?,
         Op::Advance(op) => tree::advance(&bind, op)?,
+        Op::Linear(op) => linear::prepare(&bind, op)?,
         Op::Stamp(op) => stamp::prepare(&bind, op)?,
 
         // An operation that this driver does not have.

@@ -4,21 +4,19 @@
 //! in prefill, outputs and state must be the same for every chunk size on the grid.
 //! Both checks are also run on a sum that does depend on the row count: they must
 //! notice. `attention_masks` does the same for token trees, whose rows must have the
-//! bits of a plain sequence, and for windows.
+//! bits of a plain sequence, and for windows; `linear` looks at recorded capacities, too.
 
 mod attention_masks;
+mod linear;
 
 use std::ops::Range;
 
-use crate::device::WeightRole;
 use crate::kernel::{
-    Attention, AttentionMask, GatedDelta, HeadMap, KvPair, Linear, LinearPart, Regime, RmsNorm,
-    RowSet, ShortConv, TopK,
+    Attention, AttentionMask, GatedDelta, HeadMap, KvPair, Regime, RmsNorm, RowSet, ShortConv, TopK,
 };
 use crate::tensor::DType;
 use crate::testing::cases::attention::{CACHES, stored};
 use crate::testing::cases::delta::{EPS, Inputs};
-use crate::testing::cases::linear::MODES;
 use crate::testing::compare;
 use crate::testing::fault::CaseFault;
 use crate::testing::report::Runner;
@@ -34,12 +32,7 @@ const PROMPT: usize = 230;
 type Bits = Result<Vec<u32>, CaseFault>;
 
 pub(super) fn all(run: &mut Runner<'_>) {
-    for dtype in [DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16, DType::F32] {
-        for mode in MODES {
-            let name = format!("invariance/linear/{dtype}/{mode:?}");
-            run.case(name, |rig| linear(rig, dtype, mode));
-        }
-    }
+    linear::all(run);
     run.case("invariance/rms_norm".into(), rms_norm);
     run.case("invariance/top_k".into(), top_k);
     for dtype in CACHES {
@@ -105,29 +98,6 @@ fn live(rig: &mut Rig<'_>, tensor: &crate::tensor::Tensor, elements: usize) -> B
     let mut words = rig.words(tensor)?;
     words.truncate(elements);
     Ok(words)
-}
-
-fn linear(
-    rig: &mut Rig<'_>,
-    dtype: DType,
-    mode: crate::device::Activations,
-) -> Result<(), CaseFault> {
-    let (n, k) = (49, 512);
-    let x = rig.rng.floats(64 * k);
-    let (weight, _) = rig.weight(dtype, n, k, WeightRole::Linear, mode, 1.0)?;
-    by_company("out", |rows| {
-        let count = rows.len();
-        let out = rig.blank("out", &[64, n])?;
-        let part = LinearPart { weight: weight.clone(), out: out.clone(), accumulate: false };
-        let op = Linear {
-            control: rig.control([count, 0, 0, 0])?,
-            rows: RowSet::All,
-            x: rig.f32("x", &[64, k], &x[rows.start * k..rows.end * k])?,
-            parts: vec![part],
-        };
-        rig.launch(op)?;
-        live(rig, &out, count * n)
-    })
 }
 
 fn rms_norm(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
