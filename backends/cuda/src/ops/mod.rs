@@ -5,7 +5,10 @@
 //! grid, and packs the arguments. What changes from launch to launch is read from device
 //! memory by the kernel itself.
 
+mod attention;
 mod bind;
+mod gated_delta;
+mod short_conv;
 mod stamp;
 
 use std::sync::Arc;
@@ -23,6 +26,11 @@ use crate::launch::CudaKernel;
 pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
     let bind = Bind::new(core, op.name());
     Ok(Arc::new(match op {
+        Op::Attention(op) => attention::prepare(&bind, op)?,
+        Op::ShortConv(op) => short_conv::prepare(&bind, op)?,
+        Op::GatedDelta(op) => gated_delta::prepare(&bind, op)?,
+        Op::ConvCommit(op) => short_conv::commit(&bind, op)?,
+        Op::DeltaCommit(op) => gated_delta::commit(&bind, op)?,
         Op::Stamp(op) => stamp::prepare(&bind, op)?,
 
         // An operation that this driver does not have.
