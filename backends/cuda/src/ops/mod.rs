@@ -14,6 +14,10 @@ mod norms;
 mod path;
 mod rope;
 mod linear;
+mod attention;
+mod bind;
+mod gated_delta;
+mod short_conv;
 mod stamp;
 mod top_k;
 mod tree;
@@ -53,6 +57,11 @@ pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
         Op::KvCommit(op) => kv::commit(&bind, op)?,
         Op::Advance(op) => tree::advance(&bind, op)?,
         Op::Linear(op) => linear::prepare(&bind, op)?,
+        Op::Attention(op) => attention::prepare(&bind, op)?,
+        Op::ShortConv(op) => short_conv::prepare(&bind, op)?,
+        Op::GatedDelta(op) => gated_delta::prepare(&bind, op)?,
+        Op::ConvCommit(op) => short_conv::commit(&bind, op)?,
+        Op::DeltaCommit(op) => gated_delta::commit(&bind, op)?,
         Op::Stamp(op) => stamp::prepare(&bind, op)?,
 
         // An operation that this driver does not have.
