@@ -6,17 +6,16 @@
 //! memory by the kernel itself.
 
 mod activation;
+mod attention;
 mod bind;
 mod embed;
 mod feature;
+mod gated_delta;
 mod kv;
+mod linear;
 mod norms;
 mod path;
 mod rope;
-mod linear;
-mod attention;
-mod bind;
-mod gated_delta;
 mod short_conv;
 mod stamp;
 mod top_k;
