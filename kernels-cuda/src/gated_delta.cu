@@ -3,10 +3,10 @@
 // Layouts: qkv [M, 2 Hk dk + Hv dv], queries, keys, values; alpha, beta [M, Hv]; a,
 // dt_bias [Hv]; state [Hv, dv, dk]; out [M, Hv, dv]. All F32.
 //
-// Launch: a block of 128 threads for 16 of a head's dv columns: grid (dv / 16, Hv). A
-// column's state lies in the registers of 8 lanes, element `32 i + 4 j + r` in lane j, for
-// the whole call. Rows come in tiles through shared memory, brought to unit length by a
-// warp for each row; the next tile's loads are under way while a tile is worked on.
+// Launch: a block of 5 warps for 16 of a head's dv columns: grid (dv / 16, Hv). A column's
+// state lies in the registers of 8 lanes of the first 4 warps, element `32 i + 4 j + r` in
+// lane j, for the whole call. Rows come in tiles through shared memory: the last warp loads
+// them and brings them to unit length while the others work on the tile before.
 //
 // A kernel follows a list of entries, one row each: rows 0, 1, 2..., the rows of a path,
 // or a tree depth first. At a node of a tree its leaves come first: they leave the
@@ -15,32 +15,21 @@
 // instructions are the same wherever its entry stands.
 //
 // Order of sums: norms, lane-strided, then a butterfly of 5 steps; products with the state,
-// four chains over `i`, then (0 + 1) + (2 + 3), then a butterfly of 3 steps.
+// four chains over `i`, then (0 + 1) + (2 + 3), then a butterfly of 3 steps (lanes 4, 2, 1
+// apart). The outputs of a whole tile go through one butterfly that ends with one row in
+// each lane: the same sums of the same pairs.
 // Bound: for few rows memory, twice the state; for many the instructions of the chain, 4
 // multiply-adds for each element of the state and row.
 
-#include "ancestry.cuh"
+#include "delta_walk.cuh"
 
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;
+using namespace ft::delta;
+
 constexpr int kColumns = 16;
-constexpr unsigned kAll = 0xffffffffu;
-
-// What to do with a row: bits of an entry, its row in the low six.
-constexpr unsigned kRowBits = 63;
-constexpr unsigned kOutput = 64;        // write the output
-constexpr unsigned kKeep = 128;         // leave the registers with the row's state
-constexpr unsigned kSaveShift = 8;      // then copy them to place n - 1
-constexpr unsigned kLoadShift = 10;     // first take them from place n - 1
-constexpr unsigned kPlaceMask = 3;
-constexpr unsigned kInitial = 1 << 12;  // first take them from the state in memory
-
-// A tree's entries: each row once, and rows of paths that are run again. Of the latter
-// there are at most half the rows of a path (one each time, and a child with a child of
-// its own stands for each) times its length: 16 * 32.
-constexpr int kMaxEntries = ft::kMaxTree + 512;
+constexpr int kWorkers = 8 * kColumns;     // threads with a state
+constexpr int kThreads = kWorkers + 32;    // and the warp that brings the rows
 
 struct Args {
   ft::Site site;
@@ -56,7 +45,6 @@ template <int NV>
 struct Sizes {
   static constexpr int kPadded = 8 * NV;             // dk, rounded up
   static constexpr int kTile = NV > 16 ? 4 : 8;      // rows in a tile
-  static constexpr int kEach = kTile / kWarps;       // of them for each warp
   static constexpr int kPlaces = NV > 16 ? 1 : 3;    // states of tree nodes kept
 };
 
@@ -69,25 +57,13 @@ struct Tile {
   float strength[Sizes<NV>::kTile];
 };
 
-// A tile on its way: what a thread has loaded of it.
-template <int NV>
-struct Raw {
-  float k[Sizes<NV>::kEach][NV / 4];
-  float q[Sizes<NV>::kEach][NV / 4];
-  float v, alpha, beta;
-};
-
 struct Nothing {};
 
 // What only trees need.
 template <int NV>
 struct TreeRoom {
-  float4 kept[Sizes<NV>::kPlaces][NV / 4][kThreads];
-  ft::Tree tree;
-  ft::Rowset paths[ft::kMaxTree], left[ft::kMaxTree];
-  signed char place[ft::kMaxTree];
-  unsigned short entries[kMaxEntries];
-  int count;
+  float4 kept[Sizes<NV>::kPlaces][NV / 4][kWorkers];
+  Walk<Sizes<NV>::kPlaces> walk;
 };
 
 template <bool TREE, int NV>
@@ -99,18 +75,38 @@ struct RoomOf<true, NV> {
   using Type = TreeRoom<NV>;
 };
 
-__device__ inline float warp_sum(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step >>= 1) x = __fadd_rn(x, __shfl_xor_sync(kAll, x, step));
-  return x;
+__device__ inline float joined(const float (&chains)[4]) {
+  return __fadd_rn(__fadd_rn(chains[0], chains[1]), __fadd_rn(chains[2], chains[3]));
 }
 
 // Sum over the 8 lanes of a column.
-__device__ inline float column_sum(const float (&chains)[4]) {
-  float x = __fadd_rn(__fadd_rn(chains[0], chains[1]), __fadd_rn(chains[2], chains[3]));
+__device__ inline float column_sum(float x) {
 #pragma unroll
   for (int step = 4; step > 0; step >>= 1) x = __fadd_rn(x, __shfl_xor_sync(kAll, x, step));
   return x;
+}
+
+// Sums of N values at a time over 2 STEP lanes, N at most as many: lane l of them gets that
+// of value l / (2 STEP / N). One by one they would be sums of the same pairs.
+template <int STEP, int N>
+__device__ inline float spread_sums(const float (&x)[N]) {
+  if constexpr (N == 1) {
+    float sum = x[0];
+#pragma unroll
+    for (int step = STEP; step > 0; step >>= 1) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(kAll, sum, step));
+    }
+    return sum;
+  } else {
+    const bool upper = threadIdx.x & STEP;
+    float y[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      const float kept = upper ? x[i + N / 2] : x[i], sent = upper ? x[i] : x[i + N / 2];
+      y[i] = __fadd_rn(kept, __shfl_xor_sync(kAll, sent, STEP));
+    }
+    return spread_sums<STEP / 2>(y);
+  }
 }
 
 __device__ inline float softplus(float x) {
@@ -132,73 +128,75 @@ struct Head {
   }
 };
 
-// Loads what this thread takes of a tile; `row_of` gives the row of an entry.
+// By one warp: loads a tile, brings it to unit length and puts it where all see it;
+// `row_of` gives the row of an entry.
 template <int NV, class RowOf>
-__device__ inline void fetch(Raw<NV> &raw, const Args &args, const Head &head, int first,
+__device__ inline void bring(Tile<NV> &tile, const Args &args, const Head &head, int first,
                              int count, RowOf row_of) {
-  using S = Sizes<NV>;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  constexpr int kTile = Sizes<NV>::kTile;
+  const int lane = threadIdx.x % 32;
+  float k[kTile][NV / 4], q[kTile][NV / 4];
 #pragma unroll
-  for (int n = 0; n < S::kEach; ++n) {
-    const int entry = first + warp + n * kWarps;
-    const bool live = entry < count;
-    const float *q = args.qkv + (live ? row_of(entry) : 0) * head.width +
-                     size_t(head.key_head) * args.dk;
-    const float *k = q + size_t(args.key_heads) * args.dk;
+  for (int n = 0; n < kTile; ++n) {
+    const bool live = first + n < count;
+    const float *from = args.qkv + (live ? row_of(first + n) : 0) * head.width +
+                        size_t(head.key_head) * args.dk;
+    const float *next = from + size_t(args.key_heads) * args.dk;
 #pragma unroll
     for (int i = 0; i < NV / 4; ++i) {
       const bool inside = live && lane + 32 * i < args.dk;
-      raw.k[n][i] = inside ? k[lane + 32 * i] : 0.0f;
-      raw.q[n][i] = inside ? q[lane + 32 * i] : 0.0f;
+      q[n][i] = inside ? from[lane + 32 * i] : 0.0f;
+      k[n][i] = inside ? next[lane + 32 * i] : 0.0f;
     }
   }
-  const int entry = first + threadIdx.x / kColumns;
-  const int column = head.first + threadIdx.x % kColumns;
-  raw.v = 0.0f;
-  if (threadIdx.x < S::kTile * kColumns && entry < count && column < args.dv) {
-    const float *values = args.qkv + row_of(entry) * head.width +
-                          2 * size_t(args.key_heads) * args.dk + size_t(head.head) * args.dv;
-    raw.v = values[column];
-  }
-  raw.alpha = raw.beta = 0.0f;
-  if (threadIdx.x < S::kTile && first + int(threadIdx.x) < count) {
-    const size_t at = size_t(row_of(first + threadIdx.x)) * head.value_heads + head.head;
-    raw.alpha = args.alpha[at];
-    raw.beta = args.beta[at];
-  }
-}
-
-// Brings a tile to unit length and puts it where all see it.
-template <int NV>
-__device__ inline void settle(const Raw<NV> &raw, Tile<NV> &tile, const Args &args,
-                              const Head &head) {
-  using S = Sizes<NV>;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  float v[kTile * kColumns / 32], alpha = 0.0f, beta = 0.0f;
 #pragma unroll
-  for (int n = 0; n < S::kEach; ++n) {
-    float kk = 0.0f, qq = 0.0f;
-#pragma unroll
-    for (int i = 0; i < NV / 4; ++i) {
-      kk = fmaf(raw.k[n][i], raw.k[n][i], kk);
-      qq = fmaf(raw.q[n][i], raw.q[n][i], qq);
+  for (int i = 0; i < kTile * kColumns / 32; ++i) {
+    const int n = (32 * i + lane) / kColumns, column = head.first + lane % kColumns;
+    v[i] = 0.0f;
+    if (first + n < count && column < args.dv) {
+      v[i] = args.qkv[row_of(first + n) * head.width + 2 * size_t(args.key_heads) * args.dk +
+                      size_t(head.head) * args.dv + column];
     }
-    const float by_k = 1.0f / sqrtf(__fadd_rn(warp_sum(kk), args.eps));
-    const float by_q = __fmul_rn(1.0f / sqrtf(__fadd_rn(warp_sum(qq), args.eps)),
-                                 1.0f / sqrtf(float(args.dk)));
-    const int row = warp + n * kWarps;
+  }
+  if (lane < kTile && first + lane < count) {
+    const size_t at = size_t(row_of(first + lane)) * head.value_heads + head.head;
+    alpha = args.alpha[at], beta = args.beta[at];
+  }
+  const float rate = args.a[head.head], bias = args.dt_bias[head.head];
+  // All loads are under way.
+#pragma unroll
+  for (int i = 0; i < kTile * kColumns / 32; ++i) {
+    tile.v[(32 * i + lane) / kColumns][lane % kColumns] = v[i];
+  }
+  if (lane < kTile) {
+    tile.decay[lane] = expf(__fmul_rn(rate, softplus(__fadd_rn(alpha, bias))));
+    tile.strength[lane] = 1.0f / (1.0f + expf(-beta));
+  }
+  // Each lane has a factor, of keys, then of queries: roots and quotients take long.
+  float squares[2 * kTile];
+#pragma unroll
+  for (int n = 0; n < kTile; ++n) {
+    squares[n] = squares[kTile + n] = 0.0f;
 #pragma unroll
     for (int i = 0; i < NV / 4; ++i) {
-      tile.k[row][lane + 32 * i] = __fmul_rn(raw.k[n][i], by_k);
-      tile.q[row][lane + 32 * i] = __fmul_rn(raw.q[n][i], by_q);
+      squares[n] = fmaf(k[n][i], k[n][i], squares[n]);
+      squares[kTile + n] = fmaf(q[n][i], q[n][i], squares[kTile + n]);
     }
   }
-  if (threadIdx.x < S::kTile * kColumns) {
-    tile.v[threadIdx.x / kColumns][threadIdx.x % kColumns] = raw.v;
-  }
-  if (threadIdx.x < S::kTile) {
-    const float x = __fadd_rn(raw.alpha, args.dt_bias[head.head]);
-    tile.decay[threadIdx.x] = expf(__fmul_rn(args.a[head.head], softplus(x)));
-    tile.strength[threadIdx.x] = 1.0f / (1.0f + expf(-raw.beta));
+  const float square = __fadd_rn(spread_sums<16>(squares), args.eps);
+  const float unit = 1.0f / sqrtf(square);
+  const float factor = lane < 16 ? unit : __fmul_rn(unit, 1.0f / sqrtf(float(args.dk)));
+#pragma unroll
+  for (int n = 0; n < kTile; ++n) {
+    constexpr int kLanes = 16 / kTile;
+    const float by_k = __shfl_sync(kAll, factor, kLanes * n);
+    const float by_q = __shfl_sync(kAll, factor, kLanes * (kTile + n));
+#pragma unroll
+    for (int i = 0; i < NV / 4; ++i) {
+      tile.k[n][lane + 32 * i] = __fmul_rn(k[n][i], by_k);
+      tile.q[n][lane + 32 * i] = __fmul_rn(q[n][i], by_q);
+    }
   }
 }
 
@@ -237,7 +235,8 @@ __device__ inline void store_state(const float (&s)[NV], float *column, const Ar
   }
 }
 
-// One row of one column; returns its output. `keep` is the same for all of the block.
+// One row of one column; returns this lane's part of its output. `keep` is the same for
+// all of the block.
 template <int NV>
 __device__ inline float step(float (&s)[NV], const Tile<NV> &tile, int row, int column,
                              bool keep) {
@@ -252,7 +251,7 @@ __device__ inline float step(float (&s)[NV], const Tile<NV> &tile, int row, int 
 #pragma unroll
     for (int r = 0; r < 4; ++r) chains[r] = fmaf(s[4 * i + r], k[4 * i + r], chains[r]);
   }
-  const float known = column_sum(chains);
+  const float known = column_sum(joined(chains));
   const float write = __fmul_rn(strength, fmaf(-decay, known, tile.v[row][column]));
   chains[0] = chains[1] = chains[2] = chains[3] = 0.0f;
 #pragma unroll
@@ -266,95 +265,7 @@ __device__ inline float step(float (&s)[NV], const Tile<NV> &tile, int row, int 
       if (keep) s[4 * i + r] = now;
     }
   }
-  return column_sum(chains);
-}
-
-// The entries of a tree, by one thread; `inner` are the rows with children.
-template <int NV>
-__device__ inline void plan(TreeRoom<NV> &room, ft::Rowset inner) {
-  int count = 0, node = 0;
-  int held = 0;  // the row whose state the registers hold
-  unsigned free = (1u << Sizes<NV>::kPlaces) - 1;
-  auto several = [&](int row) { return __popcll(room.left[row] & inner) >= 2; };
-  auto push = [&](unsigned entry) {
-    if (count < kMaxEntries) room.entries[count++] = static_cast<unsigned short>(entry);
-  };
-  // A row that goes on, with a place to keep its state in when there will be need and room.
-  auto visit = [&](int row, unsigned load) {
-    unsigned entry = row | kOutput | kKeep | load;
-    if (several(row) && free) {
-      const int place = __ffs(free) - 1;
-      free &= free - 1;
-      room.place[row] = static_cast<signed char>(place);
-      entry |= unsigned(place + 1) << kSaveShift;
-    }
-    push(entry);
-    held = row;
-  };
-  visit(0, 0);
-  while (true) {
-    const ft::Rowset children = room.left[node];
-    if (children == 0) {
-      if (node == 0) break;
-      node = room.tree.parents[node];
-      continue;
-    }
-    const ft::Rowset leaves = children & ~inner;
-    const int next = __ffsll(static_cast<long long>(leaves ? leaves : children)) - 1;
-    room.left[node] = children & ~(ft::Rowset(1) << next);
-    unsigned load = 0;
-    if (held != node) {
-      int from = node;
-      while (from >= 0 && room.place[from] < 0) from = room.tree.parents[from];
-      load = from < 0 ? kInitial : unsigned(room.place[from] + 1) << kLoadShift;
-      ft::Rowset again = room.paths[node] & ~(from < 0 ? 0 : room.paths[from]);
-      for (; again; again &= again - 1) {
-        push(unsigned(__ffsll(static_cast<long long>(again)) - 1) | kKeep | load);
-        load = 0;
-      }
-      held = node;
-    }
-    if (!(inner >> next & 1)) {
-      push(next | kOutput | load);
-      continue;
-    }
-    if (room.place[node] >= 0 && !(room.left[node] & inner)) {
-      // The last child to need it: its entry loads before it keeps.
-      free |= 1u << room.place[node];
-      room.place[node] = -1;
-    }
-    visit(next, load);
-    node = next;
-  }
-  room.count = count;
-}
-
-// Reads a tree and plans the way through it. Returns the number of entries, 0 when the
-// launch has failed; `listed` says whether they are in the list, or simply the rows.
-template <int NV>
-__device__ inline int prepare(TreeRoom<NV> &room, const Args &args, int rows, bool &listed) {
-  if (!ft::read_tree(args.site, args.parents, args.depths, rows, room.tree)) return 0;
-  const int row = threadIdx.x;
-  const bool follows = row == 0 || row >= rows || room.tree.parents[row] == row - 1;
-  listed = !__syncthreads_and(follows);
-  if (!listed) return rows;
-  if (row < rows) {
-    room.paths[row] = ft::path_to(room.tree, row);
-    room.left[row] = 0;
-    room.place[row] = -1;
-  }
-  __syncthreads();
-  if (row > 0 && row < rows) {
-    atomicOr(&room.left[room.tree.parents[row]], ft::Rowset(1) << row);
-  }
-  __syncthreads();
-  if (row == 0) {
-    ft::Rowset inner = 0;
-    for (int at = 0; at < rows; ++at) inner |= ft::Rowset(room.left[at] != 0) << at;
-    plan(room, inner);
-  }
-  __syncthreads();
-  return room.count;
+  return joined(chains);
 }
 
 template <int NV, bool TREE>
@@ -369,7 +280,8 @@ __device__ inline void run(const Args &args) {
   const Head head(args);
   const int local = threadIdx.x / 8;  // of the block's columns
   const int column = head.first + local;
-  const bool live = column < args.dv;
+  const bool works = threadIdx.x < kWorkers;
+  const bool live = works && column < args.dv;
   float *const memory =
       live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
   float s[NV];
@@ -378,14 +290,14 @@ __device__ inline void run(const Args &args) {
   int count = rows;
   bool listed = false;
   if constexpr (TREE) {
-    count = prepare(room, args, rows, listed);
+    count = prepare(room.walk, args.site, args.parents, args.depths, rows, listed);
     if (count == 0) return;
   } else if (args.path) {
     count = ft::read_path(args.site, args.path, args.path_capacity, rows, path);
     if (count == 0) return;
   }
   auto entry_of = [&](int at) -> unsigned {
-    if constexpr (TREE) return listed ? room.entries[at] : at | kOutput | kKeep;
+    if constexpr (TREE) return listed ? room.walk.entries[at] : at | kOutput | kKeep;
     return kOutput | kKeep;
   };
   auto row_of = [&](int at) -> int {
@@ -396,41 +308,59 @@ __device__ inline void run(const Args &args) {
     }
   };
 
-  Raw<NV> raw;
-  fetch(raw, args, head, 0, count, row_of);
-  settle(raw, tiles[0], args, head);
-  __syncthreads();
-  for (int first = 0, turn = 0; first < count; first += S::kTile, turn ^= 1) {
-    const bool more = first + S::kTile < count;
-    if (more) fetch(raw, args, head, first + S::kTile, count, row_of);
-    const Tile<NV> &tile = tiles[turn];
-    for (int at = first; at < min(count, first + S::kTile); ++at) {
-      const unsigned entry = entry_of(at);
-      if constexpr (TREE) {
-        if (entry & kInitial) load_state(s, memory, args);
-        if (const unsigned place = entry >> kLoadShift & kPlaceMask) {
+  auto put = [&](int at, float out) {
+    if (live && args.out) {
+      args.out[(size_t(row_of(at)) * head.value_heads + head.head) * args.dv + column] = out;
+    }
+  };
+  auto move = [&](unsigned place, bool load) {
+    if constexpr (TREE) {
 #pragma unroll
-          for (int i = 0; i < NV / 4; ++i) {
-            const float4 x = room.kept[place - 1][i][threadIdx.x];
-            s[4 * i] = x.x, s[4 * i + 1] = x.y, s[4 * i + 2] = x.z, s[4 * i + 3] = x.w;
-          }
-        }
-      }
-      const float out = step(s, tile, at - first, local, (entry & kKeep) != 0);
-      if ((entry & kOutput) && args.out && live && threadIdx.x % 8 == 0) {
-        args.out[(size_t(row_of(at)) * head.value_heads + head.head) * args.dv + column] = out;
-      }
-      if constexpr (TREE) {
-        if (const unsigned place = entry >> kSaveShift & kPlaceMask) {
-#pragma unroll
-          for (int i = 0; i < NV / 4; ++i) {
-            room.kept[place - 1][i][threadIdx.x] =
-                make_float4(s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]);
-          }
+      for (int i = 0; i < NV / 4; ++i) {
+        float4 &kept = room.kept[place - 1][i][threadIdx.x];
+        if (load) {
+          s[4 * i] = kept.x, s[4 * i + 1] = kept.y, s[4 * i + 2] = kept.z, s[4 * i + 3] = kept.w;
+        } else {
+          kept = make_float4(s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]);
         }
       }
     }
-    if (more) settle(raw, tiles[turn ^ 1], args, head);
+  };
+
+  constexpr int kTile = S::kTile;
+  // Code that runs once is slow to fetch: what there is twice of is kept in loops.
+  for (int first = -kTile, turn = 1; first < count; first += kTile, turn ^= 1) {
+    const Tile<NV> &tile = tiles[turn];
+    if (!works) {
+      if (first + kTile < count) bring(tiles[turn ^ 1], args, head, first + kTile, count, row_of);
+    } else if (first < 0) {
+      // The first tile is on its way.
+    } else if (!listed && first + kTile <= count) {
+      float outs[kTile];
+#pragma unroll
+      for (int n = 0; n < kTile; ++n) outs[n] = step(s, tile, n, local, true);
+      const float out = spread_sums<4>(outs);
+      const int n = threadIdx.x % 8 / (8 / kTile);
+      if (threadIdx.x % (8 / kTile) == 0) put(first + n, out);
+    } else {
+      float part = 0.0f;  // of the row before: its sum goes along with the next row's work
+      int before = -1;
+#pragma unroll 1
+      for (int at = first; at < min(count, first + kTile); ++at) {
+        const unsigned entry = entry_of(at);
+        if (entry & kInitial) load_state(s, memory, args);
+        const unsigned load = entry >> kLoadShift & kPlaceMask;
+        const unsigned save = entry >> kSaveShift & kPlaceMask;
+        if (load) move(load, true);
+        const float out = column_sum(part);
+        part = step(s, tile, at - first, local, (entry & kKeep) != 0);
+        if (before >= 0 && threadIdx.x % 8 == 0) put(before, out);
+        before = entry & kOutput ? at : -1;
+        if (save) move(save, false);
+      }
+      const float out = column_sum(part);
+      if (before >= 0 && threadIdx.x % 8 == 0) put(before, out);
+    }
     __syncthreads();
   }
   if (!TREE && live) store_state(s, memory, args);
@@ -441,7 +371,7 @@ __device__ inline void run(const Args &args) {
 // Rows in order, or with `path` (and without `out`) those of an accepted path; the state
 // is left as it is after the last of them. NV is dk / 8, rounded up to a size there is.
 #define FT_GATED_DELTA(NV)                                                                    \
-  extern "C" __global__ void __launch_bounds__(kThreads) gated_delta_##NV(                    \
+  extern "C" __global__ void __launch_bounds__(kThreads, NV > 16 ? 2 : 3) gated_delta_##NV(   \
       ft::Site site, const int *control, const int *path, const float *qkv,                   \
       const float *alpha, const float *beta, const float *a, const float *dt_bias,            \
       float *state, float *out, int path_capacity, int capacity, int key_heads, int dk,       \
@@ -450,7 +380,8 @@ __device__ inline void run(const Args &args) {
                         state, out, path_capacity, capacity, key_heads, dk, dv, tiled, wide,  \
                         eps});                                                                \
   }                                                                                           \
-  extern "C" __global__ void __launch_bounds__(kThreads) gated_delta_tree_##NV(               \
+  extern "C" __global__ void __launch_bounds__(kThreads, NV > 16 ? 2 : 3)                     \
+      gated_delta_tree_##NV(                                                                  \
       ft::Site site, const int *control, const int *parents, const int *depths,               \
       const float *qkv, const float *alpha, const float *beta, const float *a,                \
       const float *dt_bias, float *state, float *out, int capacity, int key_heads, int dk,    \

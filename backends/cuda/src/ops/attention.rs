@@ -15,6 +15,9 @@ const CHUNK: usize = 16;
 /// more than fits leave it by chunks.
 const SCRATCH_BYTES: usize = 64 << 20;
 
+/// Most queries that a block of threads takes at a time.
+const MAX_QUERIES: usize = 16;
+
 /// Most values of a head: eight in a lane.
 const MAX_HEAD: usize = 256;
 
@@ -59,7 +62,7 @@ impl Sizes {
 
     /// Queries that a block of threads takes at a time.
     fn block_queries(&self) -> usize {
-        if self.rows * self.group <= 8 { 8 } else { 16 }
+        if self.rows * self.group <= 8 { 8 } else { MAX_QUERIES }
     }
 
     /// Elements of a key in a lane.
@@ -89,8 +92,10 @@ impl Sizes {
         Some(all.min(SCRATCH_BYTES / record).max(least))
     }
 
-    fn kernel(&self) -> &'static str {
+    /// The kernel, for caches whose values can be read several at once or not.
+    fn kernel(&self, wide: bool) -> &'static str {
         match (self.block_queries(), self.lane_values()) {
+            _ if !wide => "attention_any",
             (8, 2) => "attention_8_2",
             (8, 4) => "attention_8_4",
             (8, _) => "attention_8_8",
@@ -114,12 +119,12 @@ struct Cache {
     memory: View<u8>,
     /// The kernel's number of the type.
     dtype: i32,
-    /// Whether as many values as a thread wants can be read at once.
-    wide: i32,
+    /// Whether as many values as a lane takes can be read at once.
+    wide: bool,
 }
 
 impl Cache {
-    /// `each` is how many values a thread reads.
+    /// `each` is how many values a lane takes.
     fn new(bind: &Bind<'_>, tensor: &Tensor, each: usize) -> Result<Self, DeviceFault> {
         let dtype = match tensor.dtype() {
             DType::F32 => 0,
@@ -134,7 +139,7 @@ impl Cache {
         }
         let memory = bind.raw::<u8>(tensor)?;
         let whole = tensor.shape().dims().last().is_some_and(|d| d.is_multiple_of(each));
-        let wide = i32::from(whole && bind.wide(&[memory.address()]));
+        let wide = whole && bind.wide(&[memory.address()]);
         Ok(Self { memory, dtype, wide })
     }
 }
@@ -188,12 +193,14 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
     let overflow = || bind.bad("the size of the scratch memory overflows");
     let items = match whole {
         true => sizes.query_blocks(),
-        false => sizes.query_blocks().checked_mul(sizes.splits()).ok_or_else(overflow)?,
+        // With blocks of as few queries as there may be.
+        false => sizes.queries().checked_mul(sizes.splits()).ok_or_else(overflow)?,
     };
+    bind.int(items)?;
     // Two blocks to a multiprocessor, as many as fit.
     let grid = items.min(2 * bind.limits().units as usize).max(1);
     let records = match whole {
-        true => grid.checked_mul(sizes.block_queries()),
+        true => grid.checked_mul(MAX_QUERIES),
         false => sizes.records(),
     };
     let records = records.ok_or_else(overflow)?;
@@ -205,7 +212,7 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
     let (kv_heads, group) = (bind.int(sizes.kv_heads)?, bind.int(sizes.group)?);
     let (capacity, context) = (bind.int(sizes.rows)?, bind.int(sizes.context)?);
     let head_dim = bind.int(sizes.head_dim)?;
-    let function = bind.function("attention", sizes.kernel())?;
+    let function = bind.function("attention", sizes.kernel(k.wide && v.wide))?;
     let attend = Launch::new(&function, [bind.blocks(grid, 1)?, 1, 1], [THREADS, 1, 1])
         .arg(&control)
         .arg(parents)
@@ -217,8 +224,6 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
         .arg(&scratch)
         .arg(k.dtype)
         .arg(v.dtype)
-        .arg(k.wide)
-        .arg(v.wide)
         .arg(mask.number)
         .arg(mask.window)
         .arg(capacity)

@@ -9,8 +9,8 @@ use super::short_conv::accepted;
 use crate::launch::{CudaKernel, Launch};
 use crate::memory::View;
 
-/// Threads of a block.
-const THREADS: u32 = 128;
+/// Threads of a block: `kThreads`.
+const THREADS: u32 = 160;
 
 /// Values of a head that a block works on: `kColumns`.
 const COLUMNS: usize = 16;
