@@ -16,12 +16,13 @@ namespace ft::linear {
 
 // What both kernels are given.
 struct Operands {
-  const uint4 *packed;   // [pair][8-row tile][lane]: B operands of the pair's two products
+  // [group of rows][pair][8-row tile][lane]: B operands of the pair's two products. A group
+  // is all rows of a step, or 128.
+  const uint4 *packed;
   const float *factors;  // [row] 2^e
   const uint8_t *weight;
   int64_t row_bytes;
   int n, k, slice_units;
-  int tiles;  // 8-row tiles from one pair to the next
   float scale;
   unsigned accumulate;
   float *out;  // [rows][n]
@@ -39,18 +40,17 @@ __device__ inline void put(const Operands &o, int row, int feature, float sum) {
   put(o.factors, o.scale, o.accumulate, o.out, o.n, row, feature, sum);
 }
 
-// Stored bytes of `kRows` weight rows on their way through shared memory, by kThreads
-// threads.
+// Stored bytes of `kRows` weight rows on their way through shared memory, by one warp.
 // Sixteen-byte pieces that hold the unit are copied as they lie, so a row begins in its
 // place as far off alignment as in memory. What lies past the end of a row is zero, and
 // rows past the last are the last. With kKeep addresses are kept in registers.
-template <class Type, int kRows, bool kKeep, int kThreads = 32>
+template <class Type, int kRows, bool kKeep>
 struct Feed {
   static constexpr bool kAligned = Type::kGrain == 16;
   static constexpr int kPieces = (Type::kUnitBytes + 16 - Type::kGrain + 15) / 16;
   static constexpr int kPitch = (kPieces | 1) * 16;  // odd: rows start in different banks
   static constexpr int kStage = kRows * kPitch;
-  static constexpr int kTurns = (kRows * kPieces + kThreads - 1) / kThreads;
+  static constexpr int kTurns = (kRows * kPieces + 31) / 32;
 
   const Operands &o;
   uint8_t *ring;
@@ -72,7 +72,7 @@ struct Feed {
 
   // The lane's piece in turn `i`, of unit 0.
   __device__ const uint8_t *source(int i) const {
-    const int piece = i * kThreads + lane;
+    const int piece = i * 32 + lane;
     return row(piece / kPieces) + piece % kPieces * 16;
   }
 
@@ -83,8 +83,8 @@ struct Feed {
     const int64_t ahead = static_cast<int64_t>(unit) * Type::kUnitBytes;
 #pragma unroll
     for (int i = 0; i < kTurns; i++) {
-      const int piece = i * kThreads + lane;
-      if (kRows * kPieces % kThreads != 0 && piece >= kRows * kPieces) break;
+      const int piece = i * 32 + lane;
+      if (kRows * kPieces % 32 != 0 && piece >= kRows * kPieces) break;
       const uint8_t *first;
       if constexpr (kKeep) {
         first = from[i];
@@ -121,10 +121,7 @@ struct Feed {
 template <class Type, int kColumns>
 struct Shape {
   static constexpr int kMost = 99 << 10;  // of a block on sm_86, sm_89, sm_120
-#ifndef K2_THREE
-#define K2_THREE (75 << 10)
-#endif
-  static constexpr int kThree = K2_THREE;
+  static constexpr int kThree = 75 << 10;  // so that three blocks fit on sm_80 to sm_100
   static constexpr bool kShared = kColumns < 8;
   static constexpr int kPacked = kShared ? Type::kPairs * kColumns * 512 : 0;
   static constexpr int kWeights = 4 * Feed<Type, 16, false>::kStage;
@@ -249,13 +246,13 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
 #define FT_LINEAR_OPERANDS                                                                      \
   ft::Site site, const int *control, unsigned set, int inputs, int outputs, const uint4 *packed, \
       const float *factors, const uint8_t *weight, long long row_bytes, int n, int k,            \
-      int slice_units, int tiles, float scale, unsigned accumulate, float *out
+      int slice_units, float scale, unsigned accumulate, float *out
 
 #define FT_LINEAR_BEGIN                                                                     \
   const ft::Rows rows = ft::row_set(site, control, set, inputs, outputs);                   \
   if (rows.count == 0) return;                                                              \
-  const ft::linear::Operands o{packed, factors,     weight, row_bytes, n, k, slice_units, tiles, \
-                               scale,  accumulate, out}
+  const ft::linear::Operands o{packed, factors,     weight, row_bytes,  n,  \
+                               k,      slice_units, scale,  accumulate, out}
 
 // `linear_step_TYPE_COLUMNS`, `linear_prefill_TYPE`.
 #define FT_LINEAR_STEP(type, columns, ...)                                                       \
@@ -275,7 +272,7 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
   FT_LINEAR_STEP(type, 64, many)
 
 #define FT_LINEAR_PREFILL(type, ...)                                                          \
-  extern "C" __global__ __launch_bounds__(512) void linear_prefill_##type(FT_LINEAR_OPERANDS, \
+  extern "C" __global__ __launch_bounds__(256) void linear_prefill_##type(FT_LINEAR_OPERANDS, \
                                                                           int slots) {        \
     FT_LINEAR_BEGIN;                                                                          \
     ft::linear::prefill<__VA_ARGS__>(o, rows, slots);                                         \

@@ -5,63 +5,79 @@
 
 namespace ft::linear {
 
-// Pairs that are decoded at once, and copies of the decoded tile: as shared memory allows.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+// Pairs of a chunk, decoded chunks, and chunks of activations: as shared memory allows.
+// plan.rs of the driver knows the same.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || \
+    (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
 constexpr int kChunkPairs = 2;
 #else
 constexpr int kChunkPairs = 1;
 #endif
 constexpr int kDecoded = kModern ? 2 : 1;
+constexpr int kColumnStages = kModern ? 4 : 2;
 
-// A block of sixteen warps has 128 features and 128 rows. Two warps decode 16 features of a
-// chunk (`kChunkPairs` pairs, taken in turn) to shared memory, while the chunk before is
-// multiplied, each warp 32 features by 32 rows. Stored bytes come through one or two stages
-// (`slots`) of each two warps. Sums of a slice and their total are in registers.
-// Grid (row blocks, feature blocks), 512 threads; bound by shared memory, then tensor cores.
+// A block of eight warps has 128 features and 128 rows. A chunk of weights is decoded to
+// shared memory, 16 features by each warp, while the chunk before is multiplied, each warp
+// 64 features by 32 rows. Stored bytes come through `slots` stages of a unit, of each warp.
+// Sums of a slice and their total are in registers.
+// Grid (row blocks, feature blocks), 256 threads; bound by instructions, then by shared
+// memory and tensor cores.
 template <class Type>
 __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
   extern __shared__ uint4 shared[];
-  using Weights = Feed<Type, 16, false, 64>;
+  constexpr int kThreads = 256, kTall = 4;
+  using Weights = Feed<Type, 16, false>;
   constexpr int kTileA = kChunkPairs * 2 * 32, kChunkA = 8 * kTileA;
   constexpr int kChunkB = kChunkPairs * 16 * 32;
   constexpr int kChunks = Type::kPairs / kChunkPairs;  // of a unit
+  constexpr int kAhead = kColumnStages - 1;
   if (static_cast<int>(blockIdx.x) * 128 >= rows.count) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const int feature0 = blockIdx.y * 128, tile0 = blockIdx.x * 16;
-  const int tile = warp / 2, high = warp % 4, wide = warp / 4;
-  // Meets the other warp of the tile.
-  auto meet = [&] { asm volatile("bar.sync %0, 64;" ::"r"(tile + 1) : "memory"); };
+  const int feature0 = blockIdx.y * 128, row_tile0 = blockIdx.x * 16;
+  const int high = warp % 2, wide = warp / 2;
   uint4 *decoded = shared, *columns = shared + kDecoded * kChunkA;
-  uint8_t *ring = reinterpret_cast<uint8_t *>(columns + 2 * kChunkB) +
-                  tile * slots * Weights::kStage;
-  const Weights weights(o, ring, feature0 + 16 * tile, threadIdx.x % 64);
+  uint8_t *ring = reinterpret_cast<uint8_t *>(columns + kColumnStages * kChunkB) +
+                  warp * slots * Weights::kStage;
+  const Weights weights(o, ring, feature0 + 16 * warp, lane);
   const uint32_t starts[2] = {weights.start(g), weights.start(g + 8)};
   const int units = weights.units, chunks = units * kChunks;
+  // Stored bytes are there, by the waits for activations alone, when they are decoded.
+  const bool early = (slots - 1) * kChunks > kAhead;
 
-  Type type;
+  const uint4 *packed =
+      o.packed + static_cast<int64_t>(blockIdx.x) * units * Type::kPairs * 512 + threadIdx.x;
   auto load_columns = [&](int chunk) {
-    const uint4 *from =
-        o.packed + (static_cast<int64_t>(chunk) * kChunkPairs * o.tiles + tile0) * 32;
-    uint4 *to = columns + chunk % 2 * kChunkB;
+    if (chunk >= chunks) return;
+    const uint4 *from = packed + static_cast<int64_t>(chunk) * kChunkB;
+    uint4 *to = columns + chunk % kColumnStages * kChunkB + threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < kChunkB / 512; i++) {
-      const int at = i * 512 + threadIdx.x, pair = at / 512, rest = at % 512;
-      const uint4 *source = from + pair * o.tiles * 32 + rest;
-      copy16(to + at, reinterpret_cast<const uint8_t *>(source), 16);
+    for (int i = 0; i < kChunkB / kThreads; i++) {
+      copy16(to + i * kThreads, reinterpret_cast<const uint8_t *>(from + i * kThreads), 16);
     }
   };
+  // A unit's stored bytes are fetched slots - 1 units ahead, or with one slot, as soon as
+  // the unit before is decoded.
+  auto fetch = [&](int chunk) {
+    const bool due = slots > 1 ? chunk % kChunks == 0 : (chunk + 1) % kChunks == kChunks - 1;
+    const int unit = slots > 1 ? chunk / kChunks + slots - 1 : (chunk + 1) / kChunks + 1;
+    if (!due || unit >= units) return;
+    __syncwarp();
+    weights.load(unit % slots, unit);
+  };
+  Type type;
   auto decode = [&](int chunk) {
-    const int unit = chunk / kChunks, slot = slots == 2 ? unit % 2 : 0;
     if (chunk % kChunks == 0) {
-      // All groups but the columns' own, which is the newest.
-      copies_wait<1>();
-      meet();
+      const int unit = chunk / kChunks, slot = unit % slots;
+      if (!early) {
+        copies_wait<0>();
+        __syncwarp();
+      }
       type.begin(weights.at(slot, unit, g, starts[0]), weights.at(slot, unit, g + 8, starts[1]),
                  t);
     }
-    uint4 *to = decoded + chunk % kDecoded * kChunkA + tile * kTileA + lane;
+    uint4 *to = decoded + chunk % kDecoded * kChunkA + warp * kTileA + lane;
 #pragma unroll
-    for (int p = warp % 2; p < kChunkPairs; p += 2) {
+    for (int p = 0; p < kChunkPairs; p++) {
       uint32_t a[2][4];
       type.pair(chunk % kChunks * kChunkPairs + p, a);
 #pragma unroll
@@ -70,22 +86,11 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
       }
     }
   };
-  // The stored bytes of a unit are fetched a unit ahead, or with one slot, as soon as the
-  // unit before is decoded. Returns whether any were.
-  auto fetch = [&](int chunk) {
-    const int unit = (slots == 2 ? chunk : chunk + 1) / kChunks + 1;
-    const bool due = slots == 2 ? chunk % kChunks == 0 : (chunk + 1) % kChunks == kChunks - 1;
-    if (!due || unit >= units) return false;
-    meet();
-    weights.load(slots == 2 ? unit % 2 : 0, unit);
-    copies_commit();
-    return true;
-  };
 
-  float sums[2][4][4] = {}, totals[2][4][4] = {};
+  float sums[kTall][4][4] = {}, totals[kTall][4][4] = {};
   auto multiply = [&](int chunk) {
-    const uint4 *a_from = decoded + chunk % kDecoded * kChunkA + high * 2 * kTileA + lane;
-    const uint4 *b_from = columns + chunk % 2 * kChunkB + wide * 4 * 32 + lane;
+    const uint4 *a_from = decoded + chunk % kDecoded * kChunkA + high * kTall * kTileA + lane;
+    const uint4 *b_from = columns + chunk % kColumnStages * kChunkB + wide * 4 * 32 + lane;
 #pragma unroll
     for (int p = 0; p < kChunkPairs; p++) {
       uint4 b[4];
@@ -94,7 +99,7 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
 #pragma unroll
       for (int s = 0; s < 2; s++) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < kTall; i++) {
           const uint4 x = a_from[i * kTileA + (p * 2 + s) * 32];
           const uint32_t a[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
@@ -104,11 +109,11 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
         }
       }
     }
-    const int done = (chunk + 1) / kChunks;
-    if ((chunk + 1) % kChunks != 0 || (done % o.slice_units != 0 && done != units)) return;
-    const bool first = done <= o.slice_units;
+  };
+  // At the end of a slice.
+  auto add = [&](bool first) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < kTall; i++) {
 #pragma unroll
       for (int j = 0; j < 4; j++) {
 #pragma unroll
@@ -120,40 +125,47 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
     }
   };
 
-  weights.load(0, 0);
-  copies_commit();
-  load_columns(0);
-  copies_commit();
-  decode(0);
-  copies_wait<0>();
-  __syncthreads();
-  for (int chunk = 0; chunk < chunks; chunk++) {
-    const bool more = chunk + 1 < chunks;
-    if (more) load_columns(chunk + 1);
+  for (int unit = 0; unit < max(1, slots - 1); unit++) {
+    if (unit < units) weights.load(unit, unit);
+  }
+#pragma unroll
+  for (int i = 0; i < kAhead; i++) {
+    load_columns(i);
     copies_commit();
-    if constexpr (kDecoded == 1) {
-      multiply(chunk);
+  }
+  copies_wait<kAhead - 1>();
+  __syncthreads();
+  decode(0);
+  __syncthreads();
+  int chunk = 0;
+  for (int unit = 0; unit < units; unit += o.slice_units) {
+    const int end = min(units, unit + o.slice_units) * kChunks;
+    for (; chunk < end; chunk++) {
+      load_columns(chunk + kAhead);
+      if constexpr (kDecoded == 1) {
+        multiply(chunk);
+        __syncthreads();
+      }
+      if (chunk + 1 < chunks) {
+        decode(chunk + 1);
+        fetch(chunk);
+      }
+      copies_commit();
+      if constexpr (kDecoded == 2) multiply(chunk);
+      copies_wait<kAhead - 1>();
       __syncthreads();
     }
-    if (more) decode(chunk + 1);
-    const bool fetched = more && fetch(chunk);
-    if constexpr (kDecoded == 2) multiply(chunk);
-    if (fetched) {
-      copies_wait<1>();
-    } else {
-      copies_wait<0>();
-    }
-    __syncthreads();
+    add(unit == 0);
   }
 
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < kTall; i++) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        const int feature = feature0 + high * 32 + 16 * i + g + e / 2 * 8;
-        const int row = (tile0 + wide * 4 + j) * 8 + 2 * t + e % 2;
+        const int feature = feature0 + (high * kTall + i) * 16 + g + e / 2 * 8;
+        const int row = (row_tile0 + wide * 4 + j) * 8 + 2 * t + e % 2;
         if (feature < o.n && row < rows.count) put(o, row, feature, totals[i][j][e]);
       }
     }

@@ -22,18 +22,19 @@ __device__ float block_largest(float x) {
 
 }  // namespace
 
-// Packs rows of `x`, [inputs][k], into B operands: [pair][8-row tile][lane][16 bytes], lane
-// `4 g + t` having row g of the tile. For f16 the largest magnitude of a row is scaled into
+// Packs rows of `x`, [inputs][k], into B operands: [group][pair][8-row tile][lane][16 bytes],
+// lane `4 g + t` having row g of the tile, `tiles` tiles to a group. For f16 the largest magnitude of a row is scaled into
 // 2^14 .. 2^15 by a power of two (down from 2^-100 at least), whose inverse is its factor;
 // smaller values keep eleven bits down to 2^-28 of the largest. NaN and infinity stay what
-// they are. Inputs past k and rows up to the next multiple of `pad` are zero.
+// they are. Inputs past k and rows that fill up a group are zero.
 // Grid: one block of 512 threads for each row; a row alone decides its bits.
 extern "C" __global__ __launch_bounds__(512) void linear_pack(
     ft::Site site, const int *control, unsigned set, int inputs, int outputs, const float *x,
-    int k, unsigned order, int pairs, int tiles, int pad, uint4 *packed, float *factors) {
+    int k, unsigned order, int pairs, int tiles, uint4 *packed, float *factors) {
   const ft::Rows rows = ft::row_set(site, control, set, inputs, outputs);
   const int row = blockIdx.x;
-  if (row >= (rows.count + pad - 1) / pad * pad) return;
+  const int whole = 8 * tiles;
+  if (row >= (rows.count + whole - 1) / whole * whole) return;
   const bool live = row < rows.count;
   const float *from = x + static_cast<int64_t>(rows.first + row) * k;
   float up = 1.0f, down = 1.0f;
@@ -47,7 +48,8 @@ extern "C" __global__ __launch_bounds__(512) void linear_pack(
     down = __uint_as_float(static_cast<unsigned>(exponent - 14 + 127) << 23);
   }
   if (threadIdx.x == 0) factors[row] = down;
-  uint4 *to = packed + (row / 8) * 32 + row % 8 * 4;
+  const int group = row / 8 / tiles, tile = row / 8 % tiles;
+  uint4 *to = packed + (static_cast<int64_t>(group) * pairs * tiles + tile) * 32 + row % 8 * 4;
   for (int piece = threadIdx.x; piece < pairs * 4; piece += 512) {
     const int pair = piece / 4, t = piece % 4;
     const int first = order == kBlocks ? pair / 8 * 256 + 64 * t + pair % 8 * 4 : pair * 32 + 8 * t;

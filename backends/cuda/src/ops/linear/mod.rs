@@ -18,7 +18,9 @@ use foretoken::kernel::{KernelKey, Linear, LinearPart};
 use foretoken::tensor::DType;
 
 use self::kernels::{Mma, Order, mma, plain};
-use self::plan::{PREFILL_TILE, STEP_ROWS, Slices, StepShape, order, prefill_shared};
+use self::plan::{
+    PREFILL_THREADS, PREFILL_TILE, STEP_ROWS, Slices, StepShape, order, prefill_shared,
+};
 use super::{Bind, row_set};
 use crate::device::CudaWeight;
 use crate::launch::{CudaKernel, Launch, Scratch};
@@ -183,8 +185,7 @@ impl Shared<'_> {
             .arg(bind.int(self.k)?)
             .arg(packed.order as u32)
             .arg(bind.int(packed.pairs)?)
-            .arg(bind.int(self.padded / 8)?)
-            .arg(bind.int(if self.is_step() { self.padded } else { PREFILL_TILE })?)
+            .arg(bind.int(if self.is_step() { self.padded } else { PREFILL_TILE } / 8)?)
             .arg(&self.within(scratch, packed.at)?)
             .arg(&self.within(scratch, packed.at + packed.bytes)?))
     }
@@ -214,7 +215,7 @@ impl Shared<'_> {
             let (shared, slots) = prefill_shared(mma, target, most);
             let rows = bind.blocks(self.live, PREFILL_TILE)?;
             let grid = [rows, bind.blocks(spec.rows, PREFILL_TILE)?, 1];
-            (mma.prefill, grid, 512, shared, slots)
+            (mma.prefill, grid, PREFILL_THREADS, shared, slots)
         };
         let function = bind.function(mma.family, name)?;
         let shared = u32::try_from(shared).map_err(|_| bind.unsupported(spec.dtype))?;
@@ -227,7 +228,6 @@ impl Shared<'_> {
             .arg(bind.int(spec.rows)?)
             .arg(bind.int(self.k)?)
             .arg(bind.int(slices.units)?)
-            .arg(bind.int(self.padded / 8)?)
             .arg(part.weight.scale)
             .arg(u32::from(part.accumulate))
             .arg(&part.out);
