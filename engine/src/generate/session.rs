@@ -35,6 +35,8 @@ pub struct Session {
     kv: KvCache,
     recurrent: RecurrentState,
     buffers: StepBuffers,
+    /// Step calls of one row: plain decoding.
+    single_graph: Arc<dyn Graph>,
     step_graph: Arc<dyn Graph>,
     prefill_graph: Arc<dyn Graph>,
     pub(super) committed: usize,
@@ -74,13 +76,17 @@ impl Session {
             _ => None,
         };
         builder.tap = speculation.as_ref().and_then(Speculation::tap);
-        let record = |regime| -> Result<Arc<dyn Graph>> {
-            let ops = builder.build(regime)?;
+        // A graph is as large as its buffers: calls of few rows have graphs of their own.
+        let (single, few) = (buffers.first_rows(1)?, buffers.first_rows(STEP_ROWS)?);
+        let record = |regime, buffers| -> Result<Arc<dyn Graph>> {
+            let ops = GraphBuilder { buffers, ..builder }.build(regime)?;
             let kernels: Result<Vec<Arc<dyn Kernel>>> =
                 ops.iter().map(|t| device.prepare(&t.op)).collect();
             device.record(&kernels?)
         };
-        let (step_graph, prefill_graph) = (record(Regime::Step)?, record(Regime::Prefill)?);
+        let single_graph = record(Regime::Step, &single)?;
+        let step_graph = record(Regime::Step, &few)?;
+        let prefill_graph = record(Regime::Prefill, &buffers)?;
         let stream = device.stream()?;
         let logits = vec![0.0; options.logit_rows * config.vocab];
         let mut session = Self {
@@ -90,6 +96,7 @@ impl Session {
             kv,
             recurrent,
             buffers,
+            single_graph,
             step_graph,
             prefill_graph,
             committed: 0,
@@ -245,6 +252,7 @@ impl Session {
         }
         let count = self.write_inputs(tokens, want)?;
         let graph = match regime {
+            Regime::Step if tokens.len() == 1 => &self.single_graph,
             Regime::Step => &self.step_graph,
             Regime::Prefill => &self.prefill_graph,
         };

@@ -9,6 +9,7 @@ mod buffers;
 mod carver;
 mod config;
 mod fault;
+mod fewer;
 mod graph;
 mod load;
 mod ops;
