@@ -76,11 +76,16 @@ struct Feed {
     return row(piece / kPieces) + piece % kPieces * 16;
   }
 
+  // The address of a piece of a unit, from that of unit 0.
+  __device__ static const uint8_t *ahead(const uint8_t *first, int unit) {
+    const int64_t bytes = static_cast<int64_t>(unit) * Type::kUnitBytes;
+    const uintptr_t at = (reinterpret_cast<uintptr_t>(first) + bytes) & ~uintptr_t{15};
+    return reinterpret_cast<const uint8_t *>(at);
+  }
+
   __device__ void load(int stage, int unit) const {
-    // Only the last unit's pieces may reach past the end of the row.
-    const bool inside = kAligned || unit + 1 < units;
     uint8_t *to = ring + stage * kStage;
-    const int64_t ahead = static_cast<int64_t>(unit) * Type::kUnitBytes;
+    if (!kAligned && unit + 1 == units) return load_end(to, unit);
 #pragma unroll
     for (int i = 0; i < kTurns; i++) {
       const int piece = i * 32 + lane;
@@ -91,15 +96,23 @@ struct Feed {
       } else {
         first = source(i);
       }
-      const uintptr_t at = (reinterpret_cast<uintptr_t>(first) + ahead) & ~uintptr_t{15};
-      const uint8_t *aligned = reinterpret_cast<const uint8_t *>(at);
+      copy16(to + piece / kPieces * kPitch + piece % kPieces * 16, ahead(first, unit));
+    }
+  }
+
+  // The last unit, whose pieces may reach past the end of the row.
+  __device__ void load_end(uint8_t *to, int unit) const {
+#pragma unroll 1
+    for (int i = 0; i < kTurns; i++) {
+      const int piece = i * 32 + lane;
+      if (piece >= kRows * kPieces) break;
       uint8_t *place = to + piece / kPieces * kPitch + piece % kPieces * 16;
-      if (inside) {
-        copy16(place, aligned, 16);
+      const uint8_t *at = ahead(source(i), unit);
+      const int64_t left = row(piece / kPieces) + o.row_bytes - at;
+      if (left >= 16) {
+        copy16(place, at);
       } else {
-        const uint8_t *end = row(piece / kPieces) + o.row_bytes;
-        const int bytes = static_cast<int>(max(int64_t{0}, min(int64_t{16}, end - aligned)));
-        copy16(place, bytes ? aligned : o.weight, bytes);
+        copy_end(place, at, static_cast<int>(max(int64_t{0}, left)));
       }
     }
   }
@@ -167,7 +180,7 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
         uint4 *to = columns + stage * kWords + threadIdx.x;
 #pragma unroll
         for (int i = 0; i < kWords / 128; i++) {
-          copy16(to + i * 128, reinterpret_cast<const uint8_t *>(from + i * 128), 16);
+          copy16(to + i * 128, from + i * 128);
         }
       }
     }

@@ -52,7 +52,7 @@ __device__ inline void prefill(const Operands &o, Rows rows, int slots) {
     uint4 *to = columns + chunk % kColumnStages * kChunkB + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < kChunkB / kThreads; i++) {
-      copy16(to + i * kThreads, reinterpret_cast<const uint8_t *>(from + i * kThreads), 16);
+      copy16(to + i * kThreads, from + i * kThreads);
     }
   };
   // A unit's stored bytes are fetched slots - 1 units ahead, or with one slot, as soon as

@@ -43,29 +43,29 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 #endif
 }
 
-// Copies the first `bytes` (0 to 16) of 16 aligned bytes to shared memory and fills up with
-// zeros. From sm_80 the copy is under way until `copies_wait`; before, it is done at once.
-__device__ inline void copy16(void *to, const uint8_t *from, int bytes) {
+// Copies 16 aligned bytes to shared memory. From sm_80 the copy is under way until
+// `copies_wait`; before, it is done at once.
+__device__ inline void copy16(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
   const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes)
-               : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
 #else
-  uint4 value = make_uint4(0, 0, 0, 0);
-  if (bytes == 16) {
-    value = __ldg(reinterpret_cast<const uint4 *>(from));
-  } else {
-    uint64_t low = 0, high = 0;
-#pragma unroll 1
-    for (int i = bytes - 1; i >= 0; i--) {
-      high = high << 8 | low >> 56;
-      low = low << 8 | from[i];
-    }
-    value = make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-                       static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
-  }
-  *static_cast<uint4 *>(to) = value;
+  *static_cast<uint4 *>(to) = __ldg(static_cast<const uint4 *>(from));
 #endif
+}
+
+// Copies the first `bytes` (0 to 16) of 16 aligned bytes to shared memory, at once, and
+// fills up with zeros. Nothing past them is read.
+__device__ inline void copy_end(void *to, const uint8_t *from, int bytes) {
+  uint64_t low = 0, high = 0;
+#pragma unroll 1
+  for (int i = bytes - 1; i >= 0; i--) {
+    high = high << 8 | low >> 56;
+    low = low << 8 | from[i];
+  }
+  *static_cast<uint4 *>(to) =
+      make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                 static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
 }
 
 // Ends a group of copies of this thread.
