@@ -21,9 +21,6 @@
 //!
 //! The crate for AMD GPUs mirrors these files one by one.
 
-// The operations in preparation use what the one operation there is does not.
-#![allow(dead_code, unused_imports)]
-
 mod api;
 mod calls;
 mod device;

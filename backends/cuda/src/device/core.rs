@@ -107,17 +107,6 @@ impl Core {
         Ok(Buffer::new(self.id, bytes, Arc::new(block)))
     }
 
-    /// A buffer of this device, all zero.
-    pub(crate) fn zeroed(&self, bytes: usize, what: &str) -> Result<Buffer, DeviceFault> {
-        let block = Block::new(&self.context, bytes, what)?;
-        let queue = Queue::new(&self.context)?;
-        let entered = self.context.enter()?;
-        queue.fill(&entered, block.address(), bytes.max(1), 0)?;
-        entered.check("cuMemsetD8Async", queue.wait(&entered))?;
-        drop(entered);
-        Ok(Buffer::new(self.id, bytes, Arc::new(block)))
-    }
-
     /// Scratch memory of at least this size, the same for all kernels unless one needs
     /// more than there was: then kernels prepared earlier keep the smaller one.
     pub(crate) fn scratch(&self, bytes: usize) -> Result<Buffer, DeviceFault> {

@@ -122,12 +122,9 @@ impl<'a> Bind<'a> {
         self.ensure(same, "parents, depths and masks differ in rows")?;
         self.ensure(parents <= TreeRows::MAX, "a tree has at most 64 rows")?;
         self.ensure(parents >= rows, "the tree holds fewer rows than the other operands")?;
-        Ok(TreeViews {
-            rows: parents,
-            parents: self.view(&tree.parents)?,
-            depths: self.view(&tree.depths)?,
-            masks: self.view(&tree.masks)?,
-        })
+        // No kernel reads the masks, but they are part of the operand.
+        self.view::<i32>(&tree.masks)?;
+        Ok(TreeViews { parents: self.view(&tree.parents)?, depths: self.view(&tree.depths)? })
     }
 
     /// Fails when an output shares memory with another output or with an input.
@@ -160,13 +157,6 @@ impl<'a> Bind<'a> {
         Ok(Scratch(view.ok_or(self.bad("the size of the scratch memory overflows"))?))
     }
 
-    /// Memory of this kernel alone, all zero at first and kept from launch to launch: for
-    /// counters that a kernel sets back itself.
-    pub(crate) fn zeroed(&self, bytes: usize) -> Checked<View<u8>> {
-        let buffer = self.core.zeroed(bytes, "counters of a kernel")?;
-        View::part(&buffer, 0, bytes).ok_or(self.bad("the size of the counters overflows"))
-    }
-
     /// A kernel of a source: `stamp` of `stamp.cu`.
     pub(crate) fn function(&self, family: &'static str, name: &'static str) -> Checked<Function> {
         self.core.function(family, name)
@@ -183,16 +173,12 @@ impl<'a> Bind<'a> {
     }
 }
 
-/// The three tensors of a tree on the device.
+/// What kernels read of a tree on the device.
 pub(crate) struct TreeViews {
-    /// Rows they hold.
-    pub(crate) rows: usize,
     /// `[M]`.
     pub(crate) parents: View<i32>,
     /// `[M]`.
     pub(crate) depths: View<i32>,
-    /// `[M, 2]`.
-    pub(crate) masks: View<i32>,
 }
 
 /// A row set as kernels take it: `ft::RowSet`.

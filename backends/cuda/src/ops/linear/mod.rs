@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use foretoken::device::{Activations, DeviceFault, WeightRole};
 use foretoken::kernel::{KernelKey, Linear, LinearPart};
-use foretoken::tensor::DType;
 
 use self::kernels::{Mma, Order, mma, plain};
 use self::plan::{
