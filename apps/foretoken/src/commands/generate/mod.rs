@@ -126,7 +126,7 @@ fn summary(generation: &Generation) -> String {
         if seconds > 0.0 { format!("{:.0}", tokens as f64 / seconds) } else { "-".to_owned() }
     };
     let (prefill, decode) = (stats.prefill.as_secs_f64(), stats.decode.as_secs_f64());
-    let said = stats.speculation.as_ref().filter(|s| s.speculative_steps > 0);
+    let said = stats.speculation.as_ref().filter(|s| s.shape() != "off");
     let mean = said.and_then(|s| Some((s.shape(), s.acceptance_length_mean()?)));
     let spec = mean.map_or(String::new(), |(shape, mean)| format!(", {shape} {mean:.2}"));
     format!(
