@@ -1,12 +1,15 @@
 //! Attention over long contexts: a row's bits are the same whether its splits or whole
 //! chunks of them are left in scratch memory, and whether it runs in a step or in prefill.
 
+mod common;
+
 use std::sync::Arc;
 
-use foretoken::device::{Device, Driver};
+use foretoken::device::Device;
 use foretoken::kernel::{Attention, AttentionMask, Control, KvPair, Regime};
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::CudaDriver;
+
+use common::open;
 
 /// Query heads, key-value heads, head_dim.
 const HEADS: (usize, usize, usize) = (24, 4, 256);
@@ -15,18 +18,6 @@ const HEADS: (usize, usize, usize) = (24, 4, 256);
 /// for, so that all rows together leave chunks, and one row alone splits.
 const ROWS: usize = 64;
 const COMMITTED: usize = 6130;
-
-#[allow(clippy::print_stdout)] // tests say why they are skipped
-fn open() -> Option<Arc<dyn Device>> {
-    let driver = CudaDriver::new();
-    let devices = driver.devices().unwrap();
-    if devices.first().is_some_and(|info| driver.score(info) > 0) {
-        return Some(driver.open(0).unwrap());
-    }
-    let problems = driver.problems();
-    println!("skipped: no CUDA device to run on: {}", problems.first().map_or("", |p| p));
-    None
-}
 
 fn tensor(device: &dyn Device, dtype: DType, dims: &[usize], data: &[u8]) -> Tensor {
     let shape = Shape::new(dims).unwrap();

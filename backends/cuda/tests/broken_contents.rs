@@ -1,28 +1,17 @@
 //! Control words, trees and paths in device memory that break the contract end the launch
 //! of an operation that reads them, and lead nowhere out of bounds.
 
-use std::sync::Arc;
+mod common;
 
 use foretoken::Error;
-use foretoken::device::{Device, DeviceFault, Driver};
+use foretoken::device::{Device, DeviceFault};
 use foretoken::kernel::{
     Attention, AttentionMask, Control, ConvCommit, DeltaCommit, GatedDelta, HeadMap, KvPair, Op,
     Path, Regime, ShortConv, TreeRows,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::CudaDriver;
 
-#[allow(clippy::print_stdout)] // tests say why they are skipped
-fn open() -> Option<Arc<dyn Device>> {
-    let driver = CudaDriver::new();
-    let devices = driver.devices().unwrap();
-    if devices.first().is_some_and(|info| driver.score(info) > 0) {
-        return Some(driver.open(0).unwrap());
-    }
-    let problems = driver.problems();
-    println!("skipped: no CUDA device to run on: {}", problems.first().map_or("", |p| p));
-    None
-}
+use common::open;
 
 fn tensor(device: &dyn Device, dtype: DType, dims: &[usize]) -> Tensor {
     let shape = Shape::new(dims).unwrap();

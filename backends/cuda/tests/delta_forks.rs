@@ -1,28 +1,17 @@
 //! Trees with more open forks than the delta rule's kernel keeps states for: paths are run
 //! again, and a row still has the bits of its path run as a plain sequence.
 
-use std::sync::Arc;
+mod common;
 
-use foretoken::device::{Device, Driver};
+use foretoken::device::Device;
 use foretoken::kernel::{Control, GatedDelta, HeadMap, Regime, TreeRows};
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::CudaDriver;
+
+use common::open;
 
 /// Key heads, value heads, dk, dv: states of 128 keys are kept for three rows, of 256 for
 /// one.
 const SHAPES: [(usize, usize, usize, usize); 2] = [(1, 2, 128, 20), (1, 1, 256, 17)];
-
-#[allow(clippy::print_stdout)] // tests say why they are skipped
-fn open() -> Option<Arc<dyn Device>> {
-    let driver = CudaDriver::new();
-    let devices = driver.devices().unwrap();
-    if devices.first().is_some_and(|info| driver.score(info) > 0) {
-        return Some(driver.open(0).unwrap());
-    }
-    let problems = driver.problems();
-    println!("skipped: no CUDA device to run on: {}", problems.first().map_or("", |p| p));
-    None
-}
 
 fn tensor(device: &dyn Device, dtype: DType, dims: &[usize], data: &[u8]) -> Tensor {
     let shape = Shape::new(dims).unwrap();

@@ -5,7 +5,7 @@ use foretoken::kernel::{DeltaCommit, GatedDelta, HeadMap, KernelKey, Regime};
 use foretoken::tensor::DType;
 
 use super::Bind;
-use super::short_conv::accepted;
+use super::path::path;
 use crate::launch::{CudaKernel, Launch};
 use crate::memory::View;
 
@@ -153,10 +153,10 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &GatedDelta) -> Result<CudaKernel, De
 pub(super) fn commit(bind: &Bind<'_>, op: &DeltaCommit) -> Result<CudaKernel, DeviceFault> {
     let rule = Rule::new(bind, &op.delta)?;
     bind.apart(&[&op.delta.state], &[&op.path.0])?;
-    let path = accepted(bind, &op.path)?;
+    let (path, capacity) = path(bind, &op.path)?;
     let [plain, _] = rule.names();
     let launch = rule.operands(rule.start(bind, plain)?.arg(&path), None);
-    let launch = rule.sizes(bind, launch.arg(bind.int(path.len() - 1)?), rule.rows)?;
+    let launch = rule.sizes(bind, launch.arg(bind.int(capacity)?), rule.rows)?;
     let (dtype, regime) = (DType::F32, None);
     let key = KernelKey { op: "delta_commit", dtype, regime, variant: "registers" };
     bind.kernel(key, vec![launch], Vec::new())

@@ -1,12 +1,12 @@
 //! Short causal convolution, over rows in order or over a tree, and its commit.
 
 use foretoken::device::DeviceFault;
-use foretoken::kernel::{ConvCommit, KernelKey, Path, ShortConv, TreeRows};
+use foretoken::kernel::{ConvCommit, KernelKey, ShortConv};
 use foretoken::tensor::DType;
 
 use super::Bind;
+use super::path::path;
 use crate::launch::{CudaKernel, Launch};
-use crate::memory::View;
 
 /// Threads of a block, one to a channel.
 const THREADS: usize = 128;
@@ -62,7 +62,7 @@ pub(super) fn commit(bind: &Bind<'_>, op: &ConvCommit) -> Result<CudaKernel, Dev
     let [past, kept] = bind.dims(&conv.state, "state must be [width - 1, C]")?;
     bind.ensure(channels == kept, "x and state differ in channels")?;
     bind.apart(&[&conv.state], &[&conv.x, &conv.control.0, &op.path.0])?;
-    let path = accepted(bind, &op.path)?;
+    let (path, capacity) = path(bind, &op.path)?;
     let function = bind.function("short_conv", "conv_commit")?;
     let grid = [bind.blocks(channels, THREADS)?, 1, 1];
     let launch = Launch::new(&function, grid, [THREADS as u32, 1, 1])
@@ -70,19 +70,11 @@ pub(super) fn commit(bind: &Bind<'_>, op: &ConvCommit) -> Result<CudaKernel, Dev
         .arg(&path)
         .arg(&bind.view::<f32>(&conv.x)?)
         .arg(&bind.view::<f32>(&conv.state)?)
-        .arg(bind.int(path.len() - 1)?)
+        .arg(bind.int(capacity)?)
         .arg(bind.int(rows)?)
         .arg(bind.int(channels)?)
         .arg(bind.int(past)?);
     let (dtype, regime) = (DType::F32, None);
     let key = KernelKey { op: "conv_commit", dtype, regime, variant: "channels" };
     bind.kernel(key, vec![launch], Vec::new())
-}
-
-/// The words of an accepted path: at least two.
-pub(super) fn accepted(bind: &Bind<'_>, path: &Path) -> Result<View<i32>, DeviceFault> {
-    let [words] = bind.dims(&path.0, "path must be [1 + M]")?;
-    let fits = (2..=1 + TreeRows::MAX).contains(&words);
-    bind.ensure(fits, "path must be [1 + M] with M from 1 to 64")?;
-    bind.view(&path.0)
 }

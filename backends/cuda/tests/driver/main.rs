@@ -4,6 +4,8 @@
 //!
 //! Kernels have to be in the build: `cargo test -p foretoken-cuda --features kernels`.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod copies;
 mod faults;
 mod graphs;

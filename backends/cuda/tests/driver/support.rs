@@ -1,24 +1,10 @@
-//! Opening the device, or saying why there is none.
-
-use std::sync::Arc;
+//! Faults, tensors and patterns.
 
 use foretoken::Error;
-use foretoken::device::{Device, DeviceFault, Driver};
+use foretoken::device::{Device, DeviceFault};
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::CudaDriver;
 
-/// Opens the first device, or says why the test is skipped.
-#[allow(clippy::print_stdout)] // tests say why they are skipped
-pub(crate) fn open() -> Option<Arc<dyn Device>> {
-    let driver = CudaDriver::new();
-    let devices = driver.devices().unwrap();
-    if devices.first().is_some_and(|info| driver.score(info) > 0) {
-        return Some(driver.open(0).unwrap());
-    }
-    let problems = driver.problems();
-    println!("skipped: no CUDA device to run on: {}", problems.first().map_or("", |p| p));
-    None
-}
+pub(crate) use crate::common::open;
 
 /// The device's own fault.
 pub(crate) fn fault<T>(result: foretoken::Result<T>) -> DeviceFault {
