@@ -114,31 +114,28 @@ impl Drafts {
             }
             other => other?,
         };
-        if mode == SpecMode::Auto && options.context >= Session::CALIBRATION_CONTEXT {
-            let key = self.key(&session, activations);
-            time_steps(&mut session, key)?;
+        if mode == SpecMode::Auto
+            && let Some(points) = cache_file().and_then(|path| {
+                CostCache::load(path).get(&self.key(&session, activations)).cloned()
+            })
+        {
+            session.set_cost(points)?;
         }
         Ok(session)
     }
-}
 
-/// Takes times of steps from the cache, or measures them and keeps them there.
-fn time_steps(session: &mut Session, key: CostKey) -> Result<()> {
-    let Some(path) = cache_file() else {
-        // A request finds that there are none, tries once more and says what is wrong.
-        let _ = session.calibrate();
-        return Ok(());
-    };
-    let mut cache = CostCache::load(&path);
-    if let Some(points) = cache.get(&key) {
-        return Ok(session.set_cost(points.clone())?);
+    /// Keeps the times of steps that a request had to measure, for later sessions.
+    pub(crate) fn keep_times(&self, session: &Session, activations: Activations) {
+        let (Some(points), Some(path)) = (session.cost(), cache_file()) else { return };
+        let (key, mut cache) = (self.key(session, activations), CostCache::load(&path));
+        if cache.get(&key).is_some() {
+            return;
+        }
+        cache.insert(key, points.clone());
+        if let Err(error) = cache.store(&path) {
+            tracing::debug!(%error, "step times are not kept");
+        }
     }
-    let Ok(points) = session.calibrate() else { return Ok(()) };
-    cache.insert(key, points.clone());
-    if let Err(error) = cache.store(&path) {
-        tracing::debug!(%error, "step times are not kept");
-    }
-    Ok(())
 }
 
 impl Drafts {

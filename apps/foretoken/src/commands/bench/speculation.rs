@@ -96,6 +96,7 @@ pub(super) fn measure(
             };
             let options = *lane.session.options();
             add(row(format!("{} {name}", genre.name), options, &lane.rates, speculated)?)?;
+            drafts.keep_times(&lane.session, args.activations.into());
             cost = lane.session.cost().cloned().or(cost);
         }
     }

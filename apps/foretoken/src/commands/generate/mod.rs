@@ -11,7 +11,7 @@ use foretoken::generate::{
     Cancel, GenerateRequest, Generation, Speculate, StopMatcher, StreamEvent,
 };
 use foretoken::model::ModelFile;
-use foretoken::speculate::{SpecMode, SpecStats};
+use foretoken::speculate::SpecStats;
 
 use self::report::Report;
 use self::stream::TextStream;
@@ -53,9 +53,7 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
     let activations = args.session.activations.into();
     let drafts = drafts::load(&source, &engine, &args.model.open_options(), activations, ui)?;
-    // With a single token to say there is nothing to draft, and nothing to time for it.
-    let mode = if args.max_tokens > 1 { args.spec } else { SpecMode::Off };
-    let mut session = drafts.session(&engine, options, mode, limits, activations)?;
+    let mut session = drafts.session(&engine, options, args.spec, limits, activations)?;
     let draft = session.plan().of(MemoryKind::Draft);
     if draft > 0 {
         let (draft, all) = (MemorySize(draft), MemorySize(session.plan().total()));
@@ -66,14 +64,15 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     interrupt::cancels(&cancel)?;
     let mut bar = ui.progress("prefill");
     let mut stream = TextStream::new(!args.json, cancel.clone());
-    let generation =
-        engine.generate(&mut session, &request, &cancel, &mut |event| match event {
-            StreamEvent::Prefill { done, total } => bar.set(done, total),
-            StreamEvent::Text(text) => {
-                ui.release();
-                stream.write(text);
-            }
-        })?;
+    let generation = engine.generate(&mut session, &request, &cancel, &mut |event| match event {
+        StreamEvent::Prefill { done, total } => bar.set(done, total),
+        StreamEvent::Text(text) => {
+            ui.release();
+            stream.write(text);
+        }
+    });
+    drafts.keep_times(&session, activations);
+    let generation = generation?;
     if args.json {
         return print_json(&Report::new(&generation, &engine, args));
     }
