@@ -6,9 +6,9 @@ use super::memory::{PREFILL_GRID, STEP_ROWS, SessionOptions};
 use super::speculation::Speculation;
 use super::{Cancel, Engine, GenerateFault};
 use crate::cache::{KvCache, RecurrentState};
-use crate::device::{DeviceFault, Graph, Kernel, MemoryPlan, Stream};
+use crate::device::{Device, DeviceFault, Graph, MemoryPlan, Stream};
 use crate::error::Result;
-use crate::kernel::{Control, Regime};
+use crate::kernel::{Control, Op, Regime};
 use crate::model::{GraphBuilder, StepBuffers};
 use crate::speculate::Drafter;
 use crate::tensor::Tensor;
@@ -78,15 +78,13 @@ impl Session {
         builder.tap = speculation.as_ref().and_then(Speculation::tap);
         // A graph is as large as its buffers: calls of few rows have graphs of their own.
         let (single, few) = (buffers.first_rows(1)?, buffers.first_rows(STEP_ROWS)?);
-        let record = |regime, buffers| -> Result<Arc<dyn Graph>> {
+        let graph = |regime, buffers| -> Result<Arc<dyn Graph>> {
             let ops = GraphBuilder { buffers, ..builder }.build(regime)?;
-            let kernels: Result<Vec<Arc<dyn Kernel>>> =
-                ops.iter().map(|t| device.prepare(&t.op)).collect();
-            device.record(&kernels?)
+            record(&**device, ops.iter().map(|traced| &traced.op))
         };
-        let single_graph = record(Regime::Step, &single)?;
-        let step_graph = record(Regime::Step, &few)?;
-        let prefill_graph = record(Regime::Prefill, &buffers)?;
+        let single_graph = graph(Regime::Step, &single)?;
+        let step_graph = graph(Regime::Step, &few)?;
+        let prefill_graph = graph(Regime::Prefill, &buffers)?;
         let stream = device.stream()?;
         let logits = vec![0.0; options.logit_rows * config.vocab];
         let mut session = Self {
@@ -349,6 +347,15 @@ impl Session {
         }
         Ok(out)
     }
+}
+
+/// Prepares operations and records them, in order.
+pub(super) fn record<'a>(
+    device: &dyn Device,
+    ops: impl Iterator<Item = &'a Op>,
+) -> Result<Arc<dyn Graph>> {
+    let kernels: Result<Vec<_>> = ops.map(|op| device.prepare(op)).collect();
+    device.record(&kernels?)
 }
 
 pub(super) fn write(stream: &mut dyn Stream, tensor: &Tensor, words: &[i32]) -> Result<()> {

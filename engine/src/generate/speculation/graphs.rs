@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::device::{Device, DeviceFault, Graph};
 use crate::error::Result;
 use crate::generate::memory::STEP_ROWS;
+use crate::generate::session::record;
 use crate::kernel::{Cursor, Op, Regime, Stamp, TreeBuild, TreeLimits};
 use crate::model::{Carver, GraphBuilder};
 use crate::speculate::{Drafter, Proposal};
@@ -100,21 +101,17 @@ impl Graphs {
         commit.extend(builder.commit(&small.cursor)?);
         commit.push(stamp(4));
         let walk = Op::from(builder.walk()?);
-        let record = |ops: &mut dyn Iterator<Item = &Op>| -> Result<Arc<dyn Graph>> {
-            let kernels: Result<Vec<_>> = ops.map(|op| device.prepare(op)).collect();
-            device.record(&kernels?)
-        };
         let context = drafter.context(ring_rows)?;
         Ok(Self {
             context: match context.is_empty() {
                 true => None,
-                false => Some(record(&mut context.iter())?),
+                false => Some(record(device, context.iter())?),
             },
-            draft: record(&mut draft.iter())?,
-            stamp: record(&mut [stamp(1)].iter())?,
-            verify: record(&mut check.iter())?,
-            commit: record(&mut commit.iter())?,
-            whole: record(&mut draft.iter().chain(&check).chain([&walk]).chain(&commit))?,
+            draft: record(device, draft.iter())?,
+            stamp: record(device, [stamp(1)].iter())?,
+            verify: record(device, check.iter())?,
+            commit: record(device, commit.iter())?,
+            whole: record(device, draft.iter().chain(&check).chain([&walk]).chain(&commit))?,
         })
     }
 }

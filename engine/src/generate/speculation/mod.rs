@@ -270,10 +270,7 @@ impl Speculation {
         step.accepted = accepted;
         step.rows = usize::try_from(rows).unwrap_or(0);
         step.depth = usize::try_from(depth).unwrap_or(0);
-        self.committed(committed, accepted, next.unwrap_or_default());
-        if next.is_none() {
-            self.cursor = None;
-        }
+        self.committed(committed, accepted, next);
         Ok(accepted)
     }
 
@@ -319,7 +316,7 @@ impl Speculation {
         stream.launch_graph(&*self.graphs.commit)?;
         self.read_result(stream)?;
         self.step.accepted = count;
-        self.committed(committed, count, next);
+        self.committed(committed, count, Some(next));
         Ok(())
     }
 
@@ -363,14 +360,15 @@ impl Speculation {
         Ok((self.time(2), self.time(4)))
     }
 
-    fn committed(&mut self, before: usize, rows: usize, next: u32) {
+    /// Follows what a commit of `rows` rows has left on the device.
+    fn committed(&mut self, before: usize, rows: usize, next: Option<u32>) {
+        // A host drafter's cursor is written anew: nothing on the device moves `drafted`.
+        self.cursor = None;
         if self.ring.is_some() {
             self.drafted = before;
+            let after = (before + rows) as i32;
+            self.cursor = next.map(|next| [after, next as i32, before as i32, 0]);
         }
-        let drafted = if self.ring.is_some() { before } else { before + rows };
-        let cursor = [(before + rows) as i32, next as i32, drafted as i32, 0];
-        // A host drafter's cursor is written anew: nothing on the device moves `drafted`.
-        self.cursor = self.ring.is_some().then_some(cursor);
         self.note_times();
     }
 

@@ -37,7 +37,10 @@ impl Session {
         let step = &self.parts()?.0.step;
         match step.is_finite {
             true => Ok(step),
-            false => Err(DeviceFault::NonFinite { op: "lm_head", row: rows - 1 }.into()),
+            false => {
+                let row = rows.saturating_sub(1);
+                Err(DeviceFault::NonFinite { op: "lm_head", row }.into())
+            }
         }
     }
 
@@ -70,17 +73,6 @@ impl Session {
         let offset = tensor.offset() + row * vocab * 4;
         stream.read(tensor.buffer(), offset, bytemuck::cast_slice_mut(out))?;
         Ok(out)
-    }
-
-    /// The target's most likely token after a row of the tree last drafted.
-    ///
-    /// # Errors
-    /// As [`tree_logits`](Self::tree_logits).
-    pub fn tree_argmax(&self, row: usize) -> Result<u32> {
-        let speculation = self.speculation.as_deref().ok_or(GenerateFault::NoDrafter)?;
-        check_row(speculation, row)?;
-        let fault = DeviceFault::NonFinite { op: "lm_head", row };
-        Ok(speculation.rows.choice(row).ok_or(fault)?)
     }
 
     /// The row of the tree last drafted that holds `token` after `row`.

@@ -104,9 +104,4 @@ impl TreeOnHost {
     pub(in crate::generate) fn is_finite(&self, row: usize) -> bool {
         self.choices.get(row).is_some_and(|&c| c >= 0)
     }
-
-    /// The target's most likely token after a row.
-    pub(in crate::generate) fn choice(&self, row: usize) -> Option<u32> {
-        self.choices.get(row).and_then(|&c| u32::try_from(c).ok())
-    }
 }
