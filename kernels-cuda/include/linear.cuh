@@ -275,15 +275,6 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
     ft::linear::step<__VA_ARGS__, columns / 8>(o, rows, planes);                                 \
   }
 
-// With 64 columns pairs are not unrolled, and tiles of columns without rows are skipped.
-#define FT_LINEAR_STEPS(type, few, many) \
-  FT_LINEAR_STEP(type, 8, few)           \
-  FT_LINEAR_STEP(type, 16, few)          \
-  FT_LINEAR_STEP(type, 24, few)          \
-  FT_LINEAR_STEP(type, 32, few)          \
-  FT_LINEAR_STEP(type, 48, few)          \
-  FT_LINEAR_STEP(type, 64, many)
-
 #define FT_LINEAR_PREFILL(type, ...)                                                          \
   extern "C" __global__ __launch_bounds__(256) void linear_prefill_##type(FT_LINEAR_OPERANDS, \
                                                                           int slots) {        \

@@ -5,7 +5,7 @@
 
 #define BOTH(type, Type)                                          \
   FT_LINEAR_STEP(type, 64, ft::fragment::Decoded<ft::quant::Type>) \
-  FT_LINEAR_PREFILL(type, ft::fragment::Decoded<ft::quant::Type>)
+  FT_LINEAR_PREFILL(type, ft::linear::Rows16<ft::fragment::Decoded<ft::quant::Type>>)
 
 BOTH(q4_0, Q4_0)
 BOTH(q4_1, Q4_1)

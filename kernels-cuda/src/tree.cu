@@ -40,6 +40,7 @@ __device__ void write_control(int *control, int rows, int committed, int first, 
 
 extern "C" __global__ void __launch_bounds__(256)
     draft_context(ft::Site site, int *cursor, int *control, int *positions, int capacity) {
+  ft::after_previous();
   const int committed = cursor[kCommitted], drafted = cursor[kDrafted];
   __syncthreads();
   if (committed < 0 || drafted < 0 || drafted > committed) {
@@ -57,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     draft_block(ft::Site site, const int *cursor, int mask_token, int *control, int *tokens,
                 int *positions, int rows) {
+  ft::after_previous();
   const int committed = cursor[kCommitted], pending = cursor[kPending];
   if (committed < 0) return ft::fail(site, ft::Code::kBadCursor, committed);
   if (committed > kMaxInt - (rows - 1)) {
@@ -76,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(32)
                int *depths, int *masks, int capacity) {
   __shared__ ft::Growth tree;
   const int lane = threadIdx.x;
+  ft::after_previous();
   const int committed = cursor[kCommitted], pending = cursor[kPending];
   if (committed < 0) return ft::fail(site, ft::Code::kBadCursor, committed);
   const int budget = min(max(limits[kBudget], 0), capacity - 1);

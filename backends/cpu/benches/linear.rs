@@ -15,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use foretoken::device::{Activations, Driver, HostTensor, WeightRole, WeightSpec};
-use foretoken::kernel::{Control, Linear, LinearPart, Op, RowSet};
+use foretoken::kernel::{Control, Linear, LinearPart, Op, Regime, RowSet};
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::linear::{PackedWeight, Scratch};
 use foretoken_cpu::simd::Isa;
@@ -130,7 +130,13 @@ impl Case {
         stream.write(x.buffer(), 0, &bytes).expect("a write");
         let size = weight.bytes() as usize;
         let parts = vec![LinearPart { weight, out, accumulate: false }];
-        let op = Linear { control: Control(control.clone()), rows: RowSet::All, x, parts };
+        let op = Linear {
+            control: Control(control.clone()),
+            regime: Regime::Step,
+            rows: RowSet::All,
+            x,
+            parts,
+        };
         let kernel = device.prepare(&Op::from(op)).expect("a kernel");
         let graph = device.record(&vec![kernel; REPEATS]).expect("a graph");
         let seconds = rows.iter().map(|&m| {

@@ -234,6 +234,7 @@ impl Model<'_> {
             .into(),
             Linear {
                 control: control(),
+                regime: Regime::Step,
                 rows: RowSet::All,
                 x: x.clone(),
                 parts: vec![

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foretoken::device::{
     Activations, Buffer, Device, DeviceFault, Driver, HostTensor, Weight, WeightRole, WeightSpec,
 };
-use foretoken::kernel::{Control, Linear, LinearPart, Op, RowSet};
+use foretoken::kernel::{Control, Linear, LinearPart, Op, Regime, RowSet};
 use foretoken::quant::decode;
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken::{Error, Result};
@@ -108,7 +108,9 @@ fn run(threads: usize, isa: Isa, act: Activations, set: RowSet, words: [i32; 4])
         })
         .collect();
     let outs: Vec<_> = parts.iter().map(|p| p.out.clone()).collect();
-    let kernel = device.prepare(&Op::from(Linear { control, rows: set, x, parts })).unwrap();
+    let kernel = device
+        .prepare(&Op::from(Linear { control, regime: Regime::Step, rows: set, x, parts }))
+        .unwrap();
     assert_eq!(kernel.key().to_string(), format!("linear/Q4_K/{}", isa.name()));
     let mut stream = device.stream().unwrap();
     let words: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -200,7 +202,7 @@ fn a_launch_repeats_itself() {
     let weight = load(&*device, &host(DType::Q8_0, 700), Activations::Fast).unwrap();
     let out = floats(&*device, &[ROWS, 700], &vec![0.0; ROWS * 700]);
     let parts = vec![LinearPart { weight, out: out.clone(), accumulate: false }];
-    let op = Linear { control, rows: RowSet::All, x, parts };
+    let op = Linear { control, regime: Regime::Step, rows: RowSet::All, x, parts };
     let kernel = device.prepare(&op.into()).unwrap();
     let graph = device.record(&[kernel]).unwrap();
     let mut stream = device.stream().unwrap();
@@ -225,7 +227,13 @@ fn operands_that_do_not_fit_are_refused() {
     let zeros = |dims: &[usize]| floats(device, dims, &vec![0.0; dims.iter().product()]);
     let prepare = |x: &Tensor, parts: Vec<LinearPart>| {
         let (_, control) = control(device);
-        device.prepare(&Op::from(Linear { control, rows: RowSet::All, x: x.clone(), parts }))
+        device.prepare(&Op::from(Linear {
+            control,
+            regime: Regime::Step,
+            rows: RowSet::All,
+            x: x.clone(),
+            parts,
+        }))
     };
     let part =
         |out: &Tensor| LinearPart { weight: weight.clone(), out: out.clone(), accumulate: false };

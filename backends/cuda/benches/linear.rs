@@ -12,7 +12,7 @@
 
 use foretoken::Result;
 use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
-use foretoken::kernel::{Control, Linear, LinearPart, Op, RowSet, Stamp};
+use foretoken::kernel::{Control, Linear, LinearPart, Op, Regime, RowSet, Stamp};
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cuda::CudaDriver;
 
@@ -102,7 +102,8 @@ impl<'a> Case<'a> {
             let (weight, out) = (weight.clone(), out.clone());
             let parts = vec![LinearPart { weight, out, accumulate: false }];
             let control = Control(control.clone());
-            let op = Linear { control, rows: RowSet::All, x: x.clone(), parts };
+            let regime = if m > 64 { Regime::Prefill } else { Regime::Step };
+            let op = Linear { control, regime, rows: RowSet::All, x: x.clone(), parts };
             kernels.push(self.device.prepare(&Op::from(op))?);
         }
         kernels.push(stamp(1)?);

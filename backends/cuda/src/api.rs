@@ -109,6 +109,10 @@ functions! {
         *mut sys::CUgraphNode, sys::CUgraph, *const sys::CUgraphNode, usize,
         *const sys::CUDA_KERNEL_NODE_PARAMS
     );
+    same cuGraphAddDependencies_v2(
+        sys::CUgraph, *const sys::CUgraphNode, *const sys::CUgraphNode,
+        *const sys::CUgraphEdgeData, usize
+    );
     same cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, c_ulonglong);
     same cuGraphLaunch(sys::CUgraphExec, sys::CUstream);
     same cuGraphExecDestroy(sys::CUgraphExec);

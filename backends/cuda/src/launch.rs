@@ -99,6 +99,34 @@ impl<T: Plain> Argument for Option<&View<T>> {
     }
 }
 
+/// A structure that a kernel takes by value, in words, with what its addresses point to.
+#[derive(Default)]
+pub(crate) struct Record {
+    words: Vec<u64>,
+    keep: Vec<Buffer>,
+}
+
+impl Record {
+    /// Appends an address.
+    pub(crate) fn address<T: Plain>(&mut self, view: &View<T>) {
+        self.words.push(view.address());
+        self.keep.push(view.buffer().clone());
+    }
+
+    /// Appends two values of four bytes.
+    pub(crate) fn pair(&mut self, first: u32, second: u32) {
+        self.words.push(u64::from(first) | u64::from(second) << 32);
+    }
+}
+
+impl Argument for Record {
+    fn push(self, arguments: &mut ArgumentList<'_>) {
+        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        arguments.value(&bytes);
+        arguments.0.keep.extend(self.keep);
+    }
+}
+
 impl Argument for &Scratch {
     fn push(self, arguments: &mut ArgumentList<'_>) {
         self.0.push(arguments);
@@ -146,7 +174,7 @@ impl Launch {
             tracing::error!("{}: {detail}", self.function.name());
             DeviceFault::BadOperands { op: self.function.name(), detail }
         })?;
-        if self.shared_bytes > SHARED_FREE {
+        if self.shared_bytes + self.function.static_shared() > SHARED_FREE {
             self.function.allow_shared(entered, self.shared_bytes)?;
         }
         Ok(self)
@@ -206,15 +234,14 @@ impl Launch {
         entered.check(name, status)
     }
 
-    /// Adds the launch to a graph, after `after`. Returns its node.
+    /// Adds the launch to a graph, on its own as yet. Returns its node.
     ///
     /// # Safety
-    /// `graph` and `after` are handles of a graph under construction.
+    /// `graph` is the handle of a graph under construction.
     pub(crate) unsafe fn add_to(
         &self,
         entered: &Entered<'_>,
         graph: sys::CUgraph,
-        after: Option<sys::CUgraphNode>,
         name: &str,
     ) -> Result<sys::CUgraphNode, DeviceFault> {
         let mut pointers = self.pointers();
@@ -234,14 +261,13 @@ impl Launch {
             ctx: std::ptr::null_mut(),
         };
         let mut node = std::ptr::null_mut();
-        let before = after.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the graph is the caller's promise; the arguments as in `enqueue`.
         let status = unsafe {
             (entered.work().cuGraphAddKernelNode_v2)(
                 &raw mut node,
                 graph,
-                before,
-                usize::from(after.is_some()),
+                std::ptr::null(),
+                0,
                 &raw const parameters,
             )
         };

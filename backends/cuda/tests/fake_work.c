@@ -177,6 +177,7 @@ struct node {
   unsigned slot;
 };
 struct graph {
+  size_t edges;
   size_t count;
   struct node nodes[1024];
 };
@@ -195,13 +196,22 @@ int cuGraphCreate(void **graph, unsigned flags) {
 int cuGraphAddKernelNode_v2(void **node, struct graph *graph, void **after, size_t count,
                             const struct parameters *p) {
   ENTERED();
-  if (count != (graph->count ? 1 : 0) || graph->count == 1024) return 1;
-  if (count && *after != &graph->nodes[graph->count - 1]) return 1;
+  // Every node but the first has had its edge before the next one comes.
+  if (count || after || graph->count == 1024) return 1;
+  if (graph->count && graph->edges != graph->count - 1) return 1;
   if (!p->function || p->grid[0] != 1 || p->block[0] != 1 || p->extra) return 1;
   struct node new = {*(struct site *)p->parameters[0], *(long long **)p->parameters[1],
                      *(unsigned *)p->parameters[2]};
   graph->nodes[graph->count] = new;
   return *node = &graph->nodes[graph->count++], 0;
+}
+
+int cuGraphAddDependencies_v2(struct graph *graph, void *const *from, void *const *to,
+                              const unsigned char *edge, size_t count) {
+  ENTERED();
+  if (count != 1 || graph->edges + 2 != graph->count) return 1;
+  if (*from != &graph->nodes[graph->edges] || *to != &graph->nodes[graph->edges + 1]) return 1;
+  return edge[0] > 1 || edge[0] != edge[2] ? 1 : (graph->edges++, 0);
 }
 
 int cuGraphInstantiateWithFlags(void **executable, struct graph *graph,

@@ -1,6 +1,6 @@
 //! Embedding, norms, linear operations, activation, top-k.
 
-use super::control::{Control, RowSet};
+use super::control::{Control, Regime, RowSet};
 use crate::device::Weight;
 use crate::tensor::Tensor;
 
@@ -49,12 +49,15 @@ pub struct LinearPart {
 /// `out_p = (x W_p^T) * scale_p` for each part `p`: several products that share
 /// their input, so that a driver converts the activations once.
 ///
-/// Row invariance: the order in which the sum of one output element is taken
-/// depends on `K` and the weight's layout alone.
+/// Row invariance: the order in which the sum of one output element is taken depends on
+/// the shapes and types of the weights and on the regime, not on the rows of the call.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// Control block.
     pub control: Control,
+    /// Each has an order of sums of its own. A step of more than 64 rows may take a
+    /// prompt's.
+    pub regime: Regime,
     /// Rows covered.
     pub rows: RowSet,
     /// `[M, K]` F32.

@@ -65,14 +65,14 @@ impl GraphBuilder<'_> {
     pub fn build(&self, regime: Regime) -> Result<Vec<TracedOp>> {
         let b = self.buffers;
         let mut ops = Ops(Vec::new());
-        ops.push(self.rows().embed(&b.tokens, &self.weights.embedding, &b.x));
+        ops.push(self.rows(regime).embed(&b.tokens, &self.weights.embedding, &b.x));
         ops.mark(0, &b.x, false);
-        ops.push(self.rows().angles(&b.positions, &b.angles));
+        ops.push(self.rows(regime).angles(&b.positions, &b.angles));
         let mut kv = self.kv.layers().iter();
         let mut recurrent = self.recurrent.layers().iter().enumerate();
         let missing = DeviceFault::BadOperands { op: "graph", detail: "a layer has no cache" };
         for (i, layer) in self.weights.layers.iter().enumerate() {
-            ops.push(self.rows().norm(RowSet::All, &b.x, &layer.attn_norm, &b.h));
+            ops.push(self.rows(regime).norm(RowSet::All, &b.x, &layer.attn_norm, &b.h));
             match &layer.mixer {
                 Mixer::Attention { .. } => {
                     let cache = kv.next().ok_or(missing.clone())?;
@@ -83,7 +83,7 @@ impl GraphBuilder<'_> {
                     self.delta(&mut ops, regime, layer, number, state)?;
                 }
             }
-            self.feed_forward(&mut ops, layer);
+            self.feed_forward(&mut ops, regime, layer);
             ops.mark(i + 1, &b.x, false);
             self.keep_features(&mut ops, i);
         }
@@ -91,19 +91,19 @@ impl GraphBuilder<'_> {
         Ok(ops.0)
     }
 
-    fn rows(&self) -> RowOps<'_> {
+    fn rows(&self, regime: Regime) -> RowOps<'_> {
         let Self { config, buffers, .. } = self;
-        RowOps { control: &buffers.control, attention: &config.attention, eps: config.eps }
+        RowOps { control: &buffers.control, regime, attention: &config.attention, eps: config.eps }
     }
 
     /// Projects back into the residual stream.
-    fn project(&self, x: &Tensor, weight: &Weight) -> Linear {
-        self.rows().project(x, weight, &self.buffers.x)
+    fn project(&self, regime: Regime, x: &Tensor, weight: &Weight) -> Linear {
+        self.rows(regime).project(x, weight, &self.buffers.x)
     }
 
     fn attention(&self, ops: &mut Ops, regime: Regime, layer: &LayerWeights, cache: &KvPair) {
         let Mixer::Attention { q, k, v, q_norm, k_norm, out } = &layer.mixer else { return };
-        let (b, rows) = (&self.buffers.attention, self.rows());
+        let (b, rows) = (&self.buffers.attention, self.rows(regime));
         let parts = [(q, &b.q_rows), (k, &b.k_rows), (v, &b.v_rows)];
         ops.push(rows.linear(&self.buffers.h, &parts));
         ops.push(rows.rotate(&self.buffers.angles, &[(&b.q, q_norm), (&b.k, k_norm)]));
@@ -112,12 +112,12 @@ impl GraphBuilder<'_> {
             Some(verify) => AttentionMask::Tree(verify.tree.clone()),
             None => AttentionMask::Causal,
         };
-        ops.push(rows.attend(regime, mask, &b.q, cache, &b.out));
+        ops.push(rows.attend(mask, &b.q, cache, &b.out));
         if self.config.attention.gated {
             let control = self.buffers.control.clone();
             ops.push(OutputGate { control, q: b.q.clone(), x: b.out.clone() });
         }
-        ops.push(self.project(&b.out_rows, out));
+        ops.push(self.project(regime, &b.out_rows, out));
     }
 
     /// The convolution and the delta rule of delta layer `number`, which together make
@@ -183,7 +183,7 @@ impl GraphBuilder<'_> {
         let (short_conv, delta) = self.recurrence(regime, layer, number, state)?;
         let parts =
             [(qkv, &short_conv.x), (z, &b.z_rows), (alpha, &delta.alpha), (beta, &delta.beta)];
-        ops.push(self.rows().linear(&self.buffers.h, &parts));
+        ops.push(self.rows(regime).linear(&self.buffers.h, &parts));
         ops.push(short_conv);
         ops.push(delta);
         ops.push(GatedNorm {
@@ -194,7 +194,7 @@ impl GraphBuilder<'_> {
             eps: self.config.eps,
             out: b.out.clone(),
         });
-        ops.push(self.project(&b.out_rows, out));
+        ops.push(self.project(regime, &b.out_rows, out));
         Ok(())
     }
 
@@ -210,21 +210,23 @@ impl GraphBuilder<'_> {
         }
     }
 
-    fn feed_forward(&self, ops: &mut Ops, layer: &LayerWeights) {
+    fn feed_forward(&self, ops: &mut Ops, regime: Regime, layer: &LayerWeights) {
         let b = self.buffers;
-        ops.push(self.rows().norm(RowSet::All, &b.x, &layer.ffn_norm, &b.h));
-        ops.push(self.rows().linear(&b.h, &[(&layer.gate, &b.gate), (&layer.up, &b.up)]));
-        ops.push(self.rows().swiglu(&b.gate, &b.up));
-        ops.push(self.project(&b.gate, &layer.down));
+        ops.push(self.rows(regime).norm(RowSet::All, &b.x, &layer.ffn_norm, &b.h));
+        ops.push(self.rows(regime).linear(&b.h, &[(&layer.gate, &b.gate), (&layer.up, &b.up)]));
+        ops.push(self.rows(regime).swiglu(&b.gate, &b.up));
+        ops.push(self.project(regime, &b.gate, &layer.down));
     }
 
     fn head(&self, ops: &mut Ops) {
         let b = &self.buffers.head;
-        let norm =
-            self.rows().norm(RowSet::Logits, &self.buffers.x, &self.weights.output_norm, &b.h);
+        // A prompt's last rows are as few as a step's: its head reads weights as a step's does.
+        let few = b.h.shape().dims().first().is_none_or(|&rows| rows <= 64);
+        let rows = self.rows(if few { Regime::Step } else { Regime::Prefill });
+        let norm = rows.norm(RowSet::Logits, &self.buffers.x, &self.weights.output_norm, &b.h);
         ops.push(norm);
         ops.mark(self.config.layers.len() + 1, &b.h, true);
-        let mut linear = self.rows().linear(&b.h, &[(&self.weights.head, &b.logits)]);
+        let mut linear = rows.linear(&b.h, &[(&self.weights.head, &b.logits)]);
         linear.rows = RowSet::LogitsCompact;
         ops.push(linear);
         ops.push(TopK {

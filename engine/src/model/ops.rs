@@ -12,6 +12,8 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy)]
 pub(crate) struct RowOps<'a> {
     pub(crate) control: &'a Control,
+    /// Of operations that have two.
+    pub(crate) regime: Regime,
     pub(crate) attention: &'a AttentionConfig,
     /// Of all norms.
     pub(crate) eps: f32,
@@ -42,6 +44,7 @@ impl RowOps<'_> {
         };
         Linear {
             control: self.control.clone(),
+            regime: self.regime,
             rows: RowSet::All,
             x: x.clone(),
             parts: parts.iter().map(part).collect(),
@@ -82,7 +85,6 @@ impl RowOps<'_> {
 
     pub(crate) fn attend(
         &self,
-        regime: Regime,
         mask: AttentionMask,
         q: &Tensor,
         cache: &KvPair,
@@ -90,7 +92,7 @@ impl RowOps<'_> {
     ) -> Attention {
         Attention {
             control: self.control.clone(),
-            regime,
+            regime: self.regime,
             mask,
             q: q.clone(),
             cache: cache.clone(),

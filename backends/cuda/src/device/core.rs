@@ -7,7 +7,10 @@ use foretoken::device::{Buffer, DeviceFault, DeviceInfo, next_device_id};
 
 use super::{Built, Code, Context, Entered, Event, Function, Modules, Queue, Staging, Trap};
 use crate::api;
-use crate::memory::Block;
+use crate::memory::{Block, View};
+
+/// Counters there are.
+pub(crate) const ARRIVALS: usize = 4096;
 
 /// Sizes that kernels are shaped by, read from the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) one_by_one: bool,
     modules: Modules,
     scratch: Mutex<Option<Buffer>>,
+    arrivals: Mutex<Option<View<u32>>>,
     /// The queue that used scratch memory last.
     scratch_user: Mutex<Option<Arc<Queue>>>,
     spare: Mutex<Vec<Staging>>,
@@ -81,6 +85,7 @@ impl Core {
             one_by_one: std::env::var_os(SYNC).is_some_and(|value| value != "0"),
             modules: Modules::new(built, code),
             scratch: Mutex::default(),
+            arrivals: Mutex::default(),
             scratch_user: Mutex::default(),
             spare: Mutex::default(),
             context,
@@ -119,6 +124,24 @@ impl Core {
         let buffer = self.buffer(rounded, "scratch memory")?;
         *scratch = Some(buffer.clone());
         Ok(buffer)
+    }
+
+    /// Counters that every kernel leaves at zero.
+    pub(crate) fn arrivals(self: &Arc<Self>) -> Result<View<u32>, DeviceFault> {
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = arrivals.as_ref() {
+            return Ok(view.clone());
+        }
+        let bytes = ARRIVALS * size_of::<u32>();
+        let buffer = self.buffer(bytes, "counters")?;
+        let foreign = DeviceFault::ForeignBuffer { op: "counters" };
+        let view = View::<u32>::part(&buffer, 0, bytes).ok_or(foreign)?;
+        let queue = Queue::new(&self.context)?;
+        let entered = self.context.enter()?;
+        queue.fill(&entered, view.address(), bytes, 0)?;
+        entered.check("cuStreamSynchronize", queue.wait(&entered))?;
+        *arrivals = Some(view.clone());
+        Ok(view)
     }
 
     /// Before work that uses scratch memory: waits, on the device, for the work of another

@@ -10,6 +10,12 @@ use foretoken::device::{DeviceFault, Graph};
 use super::{Context, Core, Entered, Queue};
 use crate::launch::CudaKernel;
 
+/// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: when all blocks have let dependents go.
+const PROGRAMMATIC_PORT: u8 = sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8;
+
+/// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
+const PROGRAMMATIC: u8 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8;
+
 /// Kernels that one launch runs in order.
 pub(crate) struct CudaGraph {
     kernels: Vec<Arc<CudaKernel>>,
@@ -88,7 +94,10 @@ fn record(core: &Core, kernels: &[Arc<CudaKernel>]) -> Result<Executable, Device
     // SAFETY: writes one handle; the flags must be 0.
     let status = unsafe { (entered.work().cuGraphCreate)(&raw mut graph, 0) };
     entered.check("cuGraphCreate", status)?;
-    let made = instantiate(&entered, graph, kernels);
+    // Kernels that wait for their predecessors themselves (`after_previous` in
+    // foretoken.cuh) may take their places while those still run.
+    let early = core.code().target.number >= 90;
+    let made = instantiate(&entered, graph, kernels, early);
     // SAFETY: the template is ours; the executable does not need it.
     unsafe { (entered.work().cuGraphDestroy)(graph) };
     Ok(Executable { context: Arc::clone(&core.context), raw: made? })
@@ -98,12 +107,30 @@ fn instantiate(
     entered: &Entered<'_>,
     graph: sys::CUgraph,
     kernels: &[Arc<CudaKernel>],
+    early: bool,
 ) -> Result<sys::CUgraphExec, DeviceFault> {
-    let mut last = None;
+    let edge = match early {
+        true => sys::CUgraphEdgeData {
+            from_port: PROGRAMMATIC_PORT,
+            to_port: 0,
+            type_: PROGRAMMATIC,
+            reserved: [0; 5],
+        },
+        false => sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] },
+    };
+    let mut last: Option<sys::CUgraphNode> = None;
     for kernel in kernels {
         for launch in kernel.launches() {
-            // SAFETY: the graph is under construction, `last` a node of it.
-            last = Some(unsafe { launch.add_to(entered, graph, last, kernel.name())? });
+            // SAFETY: the graph is under construction.
+            let node = unsafe { launch.add_to(entered, graph, kernel.name())? };
+            if let Some(last) = last {
+                let add = entered.work().cuGraphAddDependencies_v2;
+                // SAFETY: two nodes of the graph, and one edge's data; all are read only.
+                let status =
+                    unsafe { add(graph, &raw const last, &raw const node, &raw const edge, 1) };
+                entered.check("cuGraphAddDependencies", status)?;
+            }
+            last = Some(node);
         }
     }
     let mut raw = ptr::null_mut();

@@ -13,6 +13,7 @@
 //! A failed driver call (lack of memory aside) and a kernel's report are final: each later
 //! call fails at once with the same words.
 
+mod bricks;
 mod context;
 mod core;
 mod event;
@@ -26,7 +27,7 @@ mod stream;
 mod trap;
 mod weight;
 
-pub(crate) use self::core::{Core, Limits};
+pub(crate) use self::core::{ARRIVALS, Core, Limits};
 pub(crate) use context::{Context, Entered};
 pub(crate) use event::CudaEvent;
 pub(crate) use graph::CudaGraph;

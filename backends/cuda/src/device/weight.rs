@@ -7,6 +7,7 @@ use foretoken::device::{Buffer, DeviceFault, HostTensor, Weight, WeightRole, Wei
 use foretoken::quant::is_computable;
 use foretoken::tensor::DType;
 
+use super::bricks::Bricks;
 use super::{Core, Queue};
 use crate::memory::View;
 
@@ -15,6 +16,8 @@ use crate::memory::View;
 pub(crate) enum Layout {
     /// As in the file: rows of scalars or of GGUF blocks, one after the other.
     Stored,
+    /// In bricks.
+    Bricks(Bricks),
 }
 
 /// A weight of this driver.
@@ -33,6 +36,9 @@ pub(crate) struct CudaWeight {
 
 /// How a weight will lie in memory: the one place where repacking is decided.
 fn layout(core: &Core, spec: &WeightSpec) -> std::result::Result<Layout, DeviceFault> {
+    if let Some(bricks) = Bricks::of(spec, core.code().target) {
+        return Ok(Layout::Bricks(bricks));
+    }
     let stored = match spec.dtype {
         DType::F32 | DType::F16 | DType::BF16 => true,
         dtype => dtype.is_block() && is_computable(dtype),
@@ -51,11 +57,16 @@ fn layout(core: &Core, spec: &WeightSpec) -> std::result::Result<Layout, DeviceF
 pub(super) fn bytes(core: &Core, spec: &WeightSpec) -> Result<u64> {
     match layout(core, spec)? {
         Layout::Stored => Ok(stored_bytes(spec)? as u64),
+        Layout::Bricks(bricks) => {
+            let detail = "the size overflows";
+            let overflow = DeviceFault::BadOperands { op: "load_weight", detail };
+            Ok(bricks.size(spec).ok_or(overflow)? as u64)
+        }
     }
 }
 
 /// Takes a weight in.
-pub(super) fn load(core: &Core, host: &HostTensor, spec: &WeightSpec) -> Result<Weight> {
+pub(super) fn load(core: &Arc<Core>, host: &HostTensor, spec: &WeightSpec) -> Result<Weight> {
     let bad = |detail| DeviceFault::BadOperands { op: "load_weight", detail };
     if (host.dtype, host.rows, host.cols) != (spec.dtype, spec.rows, spec.cols) {
         return Err(bad("the tensor's type or shape is not the planned one").into());
@@ -70,15 +81,16 @@ pub(super) fn load(core: &Core, host: &HostTensor, spec: &WeightSpec) -> Result<
     };
     let size = usize::try_from(bytes).map_err(|_| bad("the size overflows"))?;
     let data = core.buffer(size, what)?;
-    match layout {
-        Layout::Stored => upload(core, &data, &host.bytes)?,
+    upload(core, &data, &host.bytes)?;
+    let mut scale = host.scale;
+    if let Layout::Bricks(bricks) = layout {
+        scale *= bricks.repack(core, spec, &data)?;
     }
     let foreign = DeviceFault::ForeignBuffer { op: "load_weight" };
     let data = View::part(&data, 0, size).ok_or(foreign)?;
     let row_bytes = spec.dtype.bytes_for(spec.cols).unwrap_or(0);
-    let scale = host.scale;
     let inner = CudaWeight { spec: *spec, layout, scale, row_bytes, data };
-    Ok(Weight::new(*spec, scale, core.id, bytes, Arc::new(inner)))
+    Ok(Weight::new(*spec, host.scale, core.id, bytes, Arc::new(inner)))
 }
 
 /// Copies to a buffer and waits.

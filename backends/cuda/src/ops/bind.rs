@@ -157,6 +157,12 @@ impl<'a> Bind<'a> {
         Ok(Scratch(view.ok_or(self.bad("the size of the scratch memory overflows"))?))
     }
 
+    /// Counters for the blocks that add something up together: zero before and after each
+    /// launch. Only for launches that use scratch memory, which come one after the other.
+    pub(crate) fn arrivals(&self) -> Checked<View<u32>> {
+        self.core.arrivals()
+    }
+
     /// A kernel of a source: `stamp` of `stamp.cu`.
     pub(crate) fn function(&self, family: &'static str, name: &'static str) -> Checked<Function> {
         self.core.function(family, name)

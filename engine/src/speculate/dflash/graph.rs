@@ -79,7 +79,7 @@ impl DraftGraph<'_> {
             out.push(ops.rotate(&b.angles, &heads).into());
             out.push(ops.append(&b.k, &b.v, cache).into());
             let mask = AttentionMask::Block { window: mask.window, causal: mask.causal };
-            out.push(ops.attend(Regime::Step, mask, &b.q, cache, &b.out).into());
+            out.push(ops.attend(mask, &b.q, cache, &b.out).into());
             out.push(ops.project(&b.out_rows, &layer.out, &b.x).into());
             out.push(ops.norm(RowSet::All, &b.x, &layer.ffn_norm, &b.h).into());
             out.push(ops.linear(&b.h, &[(&layer.gate, &b.gate), (&layer.up, &b.up)]).into());
@@ -106,7 +106,7 @@ impl DraftGraph<'_> {
 
     fn ops<'b>(&'b self, control: &'b Control) -> RowOps<'b> {
         let config = &self.model.config;
-        RowOps { control, attention: &config.attention, eps: config.eps }
+        RowOps { control, regime: Regime::Step, attention: &config.attention, eps: config.eps }
     }
 
     fn layers(&self) -> Result<impl Iterator<Item = (&DflashLayer, &KvPair)>> {

@@ -2,7 +2,7 @@
 
 use super::{ROWS, SPARE};
 use crate::device::{Activations, WeightRole};
-use crate::kernel::{Linear, LinearPart, RowSet};
+use crate::kernel::{Linear, LinearPart, Regime, RowSet};
 use crate::quant::is_computable;
 use crate::tensor::DType;
 use crate::testing::fault::CaseFault;
@@ -94,6 +94,7 @@ fn product(
     let capacity = rows + SPARE;
     let mut op = Linear {
         control: rig.control([rows, 0, 0, 0])?,
+        regime: if rows > 64 { Regime::Prefill } else { Regime::Step },
         rows: RowSet::All,
         x: rig.f32("x", &[capacity, k], &x)?,
         parts: Vec::new(),
@@ -142,7 +143,13 @@ fn logit_rows(rig: &mut Rig<'_>, mode: Activations) -> Result<(), CaseFault> {
             let out = rig.blank("out", &[rows, n])?;
             let part = LinearPart { weight: weight.clone(), out: out.clone(), accumulate: false };
             let (control, x_tensor) = (control.clone(), x_tensor.clone());
-            rig.launch(Linear { control, rows: set, x: x_tensor, parts: vec![part] })?;
+            rig.launch(Linear {
+                control,
+                regime: Regime::Step,
+                rows: set,
+                x: x_tensor,
+                parts: vec![part],
+            })?;
             let mut want = Vec::new();
             let mut tolerances = Vec::new();
             for row in x[from * k..(from + count) * k].chunks_exact(k) {
@@ -163,6 +170,7 @@ fn refused(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     let out = rig.blank("out", &[2, 4])?;
     let op = Linear {
         control: rig.control([1, 0, 0, 0])?,
+        regime: Regime::Step,
         rows: RowSet::All,
         x: rig.blank("x", &[2, 32])?,
         parts: vec![LinearPart { weight: weight.clone(), out, accumulate: false }],

@@ -14,13 +14,26 @@ pub(super) enum Order {
     BfloatScalars = 2,
 }
 
+/// A kernel for steps of up to so many rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepKernel {
+    /// Rows (*columns*) that an operation has packed.
+    pub(super) columns: usize,
+    /// Of these, the rows of a block.
+    pub(super) block: usize,
+    /// Name.
+    pub(super) name: &'static str,
+}
+
 /// The tensor-core kernels of one weight type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mma {
     /// Source.
     pub(super) family: &'static str,
-    /// Kernels for up to so many rows (*columns*), ascending; the last holds 64.
-    pub(super) steps: &'static [(usize, &'static str)],
+    /// Ascending; the last holds 64.
+    pub(super) steps: &'static [StepKernel],
+    /// Weights come in bricks.
+    pub(super) bricks: bool,
     /// Kernel for more rows.
     pub(super) prefill: &'static str,
     /// Inputs of a unit.
@@ -31,52 +44,51 @@ pub(super) struct Mma {
     pub(super) unit_bytes: usize,
     /// What every unit begins at a multiple of.
     pub(super) grain: usize,
-    /// Tiles of 16 features that a warp has where shared memory allows.
+    /// Tiles of 16 features that a warp of a step kernel has.
     pub(super) tiles: usize,
 }
 
 impl Mma {
     /// Columns of the smallest step kernel for so many rows.
     pub(super) fn columns(&self, rows: usize) -> Option<usize> {
-        self.steps.iter().map(|step| step.0).find(|columns| rows <= *columns)
+        self.steps.iter().map(|step| step.columns).find(|columns| rows <= *columns)
     }
 
     /// The step kernel with so many columns.
-    pub(super) fn step(&self, columns: usize) -> Option<&'static str> {
-        self.steps.iter().find(|step| step.0 == columns).map(|step| step.1)
+    pub(super) fn step(&self, columns: usize) -> Option<&StepKernel> {
+        self.steps.iter().find(|step| step.columns == columns)
     }
 
-    /// Bytes from one row to the next in a stage (`Feed::kPitch`).
-    pub(super) fn pitch(&self) -> usize {
+    /// Bytes that 16 rows' stored unit takes in shared memory: a brick, or rows that start
+    /// in different banks (`Feed::kStage`).
+    pub(super) fn stage(&self) -> usize {
         let pieces = (self.unit_bytes + 16 - self.grain).div_ceil(16);
-        (pieces | 1) * 16
+        if self.bricks { 16 * self.unit_bytes } else { 16 * (pieces | 1) * 16 }
     }
 }
 
 macro_rules! steps {
-    ($type:literal) => {
-        &[
-            (8, concat!("linear_step_", $type, "_8")),
-            (16, concat!("linear_step_", $type, "_16")),
-            (24, concat!("linear_step_", $type, "_24")),
-            (32, concat!("linear_step_", $type, "_32")),
-            (48, concat!("linear_step_", $type, "_48")),
-            (64, concat!("linear_step_", $type, "_64")),
-        ]
+    ($type:literal: $($columns:literal / $block:literal)*) => {
+        &[$(StepKernel {
+            columns: $columns,
+            block: $block,
+            name: concat!("linear_step_", $type, "_", $block),
+        }),*]
     };
 }
 
 /// A type with a source of its own.
 macro_rules! own {
-    ($type:literal, $unit:literal, $bytes:literal, $grain:literal, $tiles:literal) => {
+    ($type:literal, $unit:literal, $bytes:literal, $tiles:literal) => {
         Mma {
             family: concat!("linear_", $type),
-            steps: steps!($type),
+            steps: steps!($type: 8/8 16/16 24/24 32/32 48/24 64/32),
+            bricks: true,
             prefill: concat!("linear_prefill_", $type),
             unit: $unit,
             pairs: $unit / 32,
             unit_bytes: $bytes,
-            grain: $grain,
+            grain: 16,
             tiles: $tiles,
         }
     };
@@ -87,7 +99,8 @@ macro_rules! other {
     ($type:literal, $bytes:literal, $grain:literal) => {
         Mma {
             family: "linear_other",
-            steps: &[(64, concat!("linear_step_", $type, "_64"))],
+            steps: steps!($type: 64/64),
+            bricks: false,
             prefill: concat!("linear_prefill_", $type),
             unit: 256,
             pairs: 8,
@@ -101,12 +114,12 @@ macro_rules! other {
 /// The tensor-core kernels for a type; none for F32, whose products are always in f32.
 pub(super) fn mma(dtype: DType) -> Option<Mma> {
     Some(match dtype {
-        DType::Q4_K => own!("q4_k", 256, 144, 16, 2),
-        DType::Q5_K => own!("q5_k", 256, 176, 16, 2),
-        DType::Q6_K => own!("q6_k", 256, 210, 2, 2),
-        DType::Q8_0 => own!("q8_0", 256, 272, 2, 1),
-        DType::F16 => own!("f16", 128, 256, 2, 1),
-        DType::BF16 => own!("bf16", 128, 256, 2, 1),
+        DType::Q4_K => own!("q4_k", 256, 144, 2),
+        DType::Q5_K => own!("q5_k", 256, 176, 2),
+        DType::Q6_K => own!("q6_k", 256, 210, 2),
+        DType::Q8_0 => own!("q8_0", 256, 272, 1),
+        DType::F16 => own!("f16", 128, 256, 1),
+        DType::BF16 => own!("bf16", 128, 256, 1),
         DType::Q4_0 => other!("q4_0", 144, 2),
         DType::Q4_1 => other!("q4_1", 160, 2),
         DType::Q5_0 => other!("q5_0", 176, 2),

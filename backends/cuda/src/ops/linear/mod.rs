@@ -1,20 +1,22 @@
 //! The linear operation: several products of the same rows.
 //!
 //! - `kernels`: the kernels for each weight type;
-//! - `plan`: how sums and grids are cut up.
+//! - `plan`: how sums and grids are cut up;
+//! - `bricks`: steps of weights in bricks, several parts at once.
 //!
 //! With fast activations the rows are packed once for each order that the parts want
 //! (`linear_pack`), then multiplied on tensor cores, up to 64 rows by a kernel that streams
-//! weights, more by one that decodes them once for 128 rows. Both take a row's sums in the
-//! same order. With f32 activations, and for F32 weights, `linear_f32` does it all.
+//! weights, more by one that decodes them once for 128 rows. With f32 activations, and for
+//! F32 weights, `linear_f32` does it all.
 
+mod bricks;
 mod kernels;
 mod plan;
 
 use std::sync::Arc;
 
 use foretoken::device::{Activations, DeviceFault, WeightRole};
-use foretoken::kernel::{KernelKey, Linear, LinearPart};
+use foretoken::kernel::{KernelKey, Linear, LinearPart, Regime};
 
 use self::kernels::{Mma, Order, mma, plain};
 use self::plan::{
@@ -32,6 +34,7 @@ struct Shared<'a> {
     bind: &'a Bind<'a>,
     control: View<i32>,
     set: u32,
+    regime: Regime,
     x: View<f32>,
     /// Rows of `x` and of the outputs.
     inputs: i32,
@@ -72,6 +75,7 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
         bind,
         control: bind.control(&op.control)?,
         set: row_set(op.rows),
+        regime: op.regime,
         x: bind.view(&op.x)?,
         inputs: bind.int(inputs)?,
         outputs: bind.int(outputs)?,
@@ -93,7 +97,10 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     for packed in &packed {
         launches.push(shared.pack(packed, &scratch)?);
     }
-    for part in &parts {
+    for group in shared.groups(&parts) {
+        launches.push(shared.step(&group, &packed, planes_at, &scratch)?);
+    }
+    for part in parts.iter().filter(|part| !shared.is_grouped(part)) {
         match part.mma {
             Some(_) => launches.extend(shared.multiply(part, &packed, planes_at, &scratch)?),
             None => launches.push(shared.plain(part)?),
@@ -105,13 +112,13 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
         false => "f32",
     };
     let dtype = first.weight.spec.dtype;
-    let key = KernelKey { op: "linear", dtype, regime: None, variant };
+    let key = KernelKey { op: "linear", dtype, regime: Some(op.regime), variant };
     bind.kernel(key, launches, parts.into_iter().map(|part| part.weight).collect())
 }
 
 impl Shared<'_> {
     fn is_step(&self) -> bool {
-        self.live <= STEP_ROWS
+        self.regime == Regime::Step && self.live <= STEP_ROWS
     }
 
     /// Checks one part.
@@ -150,11 +157,14 @@ impl Shared<'_> {
                 let next = behind.and_then(|bytes| at.checked_add(bytes));
                 end = next.and_then(|next| next.checked_next_multiple_of(256));
             }
-            if self.is_step() && slices.count > 1 {
+            if self.is_step() && !mma.bricks && slices.count > 1 {
                 let rows = self.live * slices.count * size_of::<f32>();
                 let bytes = rows.checked_mul(part.weight.spec.rows);
                 planes = planes.zip(bytes).map(|(a, b)| a.max(b));
             }
+        }
+        for group in self.groups(parts) {
+            planes = planes.zip(group.planes(self.live)).map(|(a, b)| a.max(b));
         }
         let all = end.zip(planes).and_then(|(end, planes)| end.checked_add(planes));
         let scratch = self.bind.scratch(all)?;
@@ -178,8 +188,10 @@ impl Shared<'_> {
         let bind = self.bind;
         let function = bind.function("linear", "linear_pack")?;
         let blocks = bind.blocks(self.padded, 1)?;
+        // A thread to each piece of eight inputs, as far as there are threads.
+        let threads = bind.blocks((packed.pairs * 4).next_multiple_of(32).min(1024), 1)?;
         Ok(self
-            .launch(Launch::new(&function, [blocks, 1, 1], [512, 1, 1]))
+            .launch(Launch::new(&function, [blocks, 1, 1], [threads, 1, 1]))
             .arg(&self.x)
             .arg(bind.int(self.k)?)
             .arg(packed.order as u32)
@@ -206,7 +218,7 @@ impl Shared<'_> {
         let target = bind.target();
         let step = StepShape::of(mma, self.padded, target);
         let (name, grid, threads, shared, slots) = if self.is_step() {
-            let name = mma.step(self.padded).ok_or(bind.unsupported(spec.dtype))?;
+            let name = mma.step(self.padded).ok_or(bind.unsupported(spec.dtype))?.name;
             let features = bind.blocks(spec.rows, step.features)?;
             (name, [features, bind.blocks(slices.count, 1)?, 1], 128, step.shared, 0)
         } else {

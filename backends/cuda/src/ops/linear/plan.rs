@@ -3,7 +3,7 @@
 use foretoken::tensor::DType;
 
 use super::kernels::{Mma, Order};
-use crate::device::Target;
+use crate::device::{ARRIVALS, Target};
 
 /// Most rows of a step; more go to the prefill kernel.
 pub(super) const STEP_ROWS: usize = 64;
@@ -12,7 +12,7 @@ pub(super) const STEP_ROWS: usize = 64;
 const BLOCKS: usize = 384;
 
 /// Most slices of a sum: more cost more to add up than they bring.
-const SLICES: usize = 16;
+pub(super) const SLICES: usize = 16;
 
 /// Rows and features of a block of the prefill kernel.
 pub(super) const PREFILL_TILE: usize = 128;
@@ -55,7 +55,96 @@ fn is_modern(target: Target) -> bool {
 /// Words may be read a little past the last row of a stage.
 const SLACK: usize = 16;
 
-/// How a step kernel uses a block (`Shape` in linear.cuh).
+/// How the matrices of a launch are divided among blocks, and their sums cut up. A function
+/// of their shapes and type and of the device, and of nothing else: this is what makes a
+/// row's bits independent of the number of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Ranges of tiles.
+    pub(super) ranges: usize,
+    /// Units of inputs of each slice but the last.
+    pub(super) units: usize,
+    /// Slices.
+    pub(super) slices: usize,
+    /// Warps side by side that a block's tiles are shared by.
+    pub(super) groups: usize,
+    /// Runs of units that a slice is cut into, each with warps of its own.
+    pub(super) runs: usize,
+}
+
+impl Cut {
+    /// Warps of a block (`kStepThreads`).
+    const WARPS: usize = 12;
+    /// More slices cost more to add up than they bring.
+    const SLICES: usize = 2;
+    /// Warps that cover the way to memory, each with a brick or two on it.
+    const ENOUGH: usize = 9;
+
+    /// For so many tiles of 16 features and units of inputs: a block to a multiprocessor,
+    /// the same work for each, enough warps, few slices.
+    pub(super) fn of(mma: &Mma, tiles: usize, units: usize, room: &Room) -> Self {
+        let sms = room.multiprocessors.max(1);
+        // Two stages of activations and the sums of a block, for the most rows it has.
+        let stage = mma.pairs * MOST_ROWS * 64;
+        let fits = |groups: usize, runs: usize| {
+            let sums = if runs > 1 { groups * mma.tiles * MOST_ROWS * 64 } else { 0 };
+            2 * runs * stage + sums <= room.shared
+        };
+        let one = Self { ranges: tiles.min(sms), units, slices: 1, groups: 1, runs: 1 };
+        let mut best = (f64::MIN, one);
+        for wanted in 1..=Self::SLICES.min(units).min(sms) {
+            let each = units.div_ceil(wanted);
+            let slices = units.div_ceil(each);
+            if slices != wanted {
+                continue;
+            }
+            let ranges = (sms / slices).min(tiles);
+            // A counter for each range and each 32 rows.
+            if slices > 1 && ranges * STEP_ROWS.div_ceil(MOST_ROWS) > ARRIVALS {
+                continue;
+            }
+            let range = tiles.div_ceil(ranges);
+            // The fewest passes, then the fewest warps that make them.
+            let pairs = range.div_ceil(mma.tiles);
+            let passes = pairs.div_ceil(Self::WARPS);
+            let groups = pairs.div_ceil(passes);
+            for runs in 1..=(Self::WARPS / groups).min(each) {
+                if !fits(groups, runs) {
+                    continue;
+                }
+                let work = passes * groups * mma.tiles * runs * each.div_ceil(runs);
+                let ideal = (tiles * units) as f64 / sms as f64;
+                let busy = ((groups * runs) as f64 / Self::ENOUGH as f64).min(1.0);
+                // A slice more costs about what one in a hundred of the work does.
+                let score = ideal / work as f64 * busy - 0.01 * slices as f64;
+                if score > best.0 {
+                    best = (score, Self { ranges, units: each, slices, groups, runs });
+                }
+            }
+        }
+        best.1
+    }
+
+    /// Dynamic shared memory of a block with so many rows.
+    pub(super) fn shared(&self, mma: &Mma, rows: usize) -> usize {
+        let sums = if self.runs > 1 { self.groups * mma.tiles * rows * 64 } else { 0 };
+        2 * self.runs * mma.pairs * rows * 64 + sums
+    }
+}
+
+/// Most rows of a block of the step kernels for bricks.
+const MOST_ROWS: usize = 32;
+
+/// What blocks have to fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Of the device.
+    pub(super) multiprocessors: usize,
+    /// Bytes of shared memory that a block may have.
+    pub(super) shared: usize,
+}
+
+/// How a step kernel for rows uses a block (`Shape` in linear.cuh).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepShape {
     /// Features of a block.
@@ -69,7 +158,7 @@ impl StepShape {
         const MOST: usize = 99 << 10;
         const THREE: usize = 75 << 10;
         let packed = if columns < STEP_ROWS { mma.pairs * columns * 64 } else { 0 };
-        let weights = 4 * 16 * mma.pitch();
+        let weights = 4 * mma.stage();
         let stage = |tiles: usize| tiles * weights + packed;
         let tiles = if 2 * stage(mma.tiles) + SLACK <= MOST { mma.tiles } else { 1 };
         let stages = match 3 * stage(tiles) + SLACK <= THREE {
@@ -94,7 +183,7 @@ pub(super) fn prefill_shared(mma: &Mma, target: Target, most: usize) -> (usize, 
     };
     let (decoded, columns) = if is_modern(target) { (2, 4) } else { (1, 2) };
     let tile = 8 * pairs * 2 * 32 * 16;
-    let bytes = |slots: usize| (decoded + columns) * tile + 8 * slots * 16 * mma.pitch() + SLACK;
+    let bytes = |slots: usize| (decoded + columns) * tile + 8 * slots * mma.stage() + SLACK;
     // Chunks that activations are ahead have to pass while stored bytes are under way.
     let wanted = 1 + columns.div_ceil(mma.pairs / pairs);
     let slots = (1..=wanted).rev().find(|&slots| bytes(slots) <= most).unwrap_or(1);
@@ -124,6 +213,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn cuts_cover_all_units_and_fit() {
+        for mma in all().filter(|mma| mma.bricks) {
+            for (sms, kib) in [(1, 64), (20, 64), (68, 64), (82, 99), (128, 99), (132, 227)] {
+                let room = Room { multiprocessors: sms, shared: kib << 10 };
+                for tiles in [1, 3, 40, 320, 384, 640, 2176, 15520] {
+                    for units in [1, 2, 7, 20, 24, 68] {
+                        let cut = Cut::of(&mma, tiles, units, &room);
+                        let Cut { ranges, units: each, slices, groups, runs } = cut;
+                        assert!(each * slices >= units && each * (slices - 1) < units, "{cut:?}");
+                        assert!(slices <= Cut::SLICES && runs <= each, "{cut:?}");
+                        assert!(groups * runs <= Cut::WARPS, "{cut:?}");
+                        assert!(ranges <= tiles && ranges * slices <= sms.max(slices), "{cut:?}");
+                        assert!(cut.shared(&mma, MOST_ROWS) <= kib << 10, "{cut:?} {kib}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of the 27B on 132 multiprocessors: the work of the busiest is near the mean.
+    #[test]
+    fn cuts_are_even() {
+        let room = Room { multiprocessors: 132, shared: 227 << 10 };
+        let q4 = mma(DType::Q4_K).expect("a kernel");
+        for (tiles, units) in [(320, 24), (320, 68), (640, 20), (896, 20), (2176, 20), (15520, 20)]
+        {
+            let cut = Cut::of(&q4, tiles, units, &room);
+            let range = tiles.div_ceil(cut.ranges);
+            let work = range * cut.runs * cut.units.div_ceil(cut.runs);
+            let even = (tiles * units) as f64 / 132.0 / work as f64;
+            assert!(even > 0.9, "{tiles} {units} {cut:?} {even}");
+            assert!(cut.groups * cut.runs >= 8, "{tiles} {units} {cut:?}");
+        }
+    }
+
     /// The smallest limit of each architecture (CUDA C++ Programming Guide, compute
     /// capabilities: shared memory per block).
     #[test]
@@ -132,9 +257,11 @@ mod tests {
         for mma in all() {
             for (number, kib) in limits {
                 let target = Target { number, specific: false };
-                for (columns, name) in mma.steps {
-                    let shape = StepShape::of(&mma, *columns, target);
-                    assert!(shape.shared <= kib << 10, "{name} on {number}: {shape:?}");
+                for step in mma.steps {
+                    if !mma.bricks {
+                        let shared = StepShape::of(&mma, step.columns, target).shared;
+                        assert!(shared <= kib << 10, "{step:?} on {number}: {shared}");
+                    }
                 }
                 let (bytes, slots) = prefill_shared(&mma, target, kib << 10);
                 assert!(bytes <= kib << 10, "{} on {number}: {bytes}", mma.prefill);
@@ -149,8 +276,10 @@ mod tests {
         for &dtype in DType::ALL {
             let Some(mma) = mma(dtype) else { continue };
             assert_eq!(dtype.bytes_for(mma.unit), Some(mma.unit_bytes), "{dtype}");
-            assert!(mma.grain == 16 || mma.pitch() >= mma.unit_bytes + 15, "{dtype}");
-            assert_eq!(mma.steps.last().map(|step| step.0), Some(STEP_ROWS));
+            assert!(mma.bricks || mma.grain == 16 || mma.stage() >= 16 * (mma.unit_bytes + 15));
+            assert_eq!(mma.steps.last().map(|step| step.columns), Some(STEP_ROWS));
+            assert!(mma.steps.iter().all(|s| s.columns % s.block == 0));
+            assert!(mma.steps.iter().all(|s| !mma.bricks || s.block <= MOST_ROWS));
         }
     }
 }
