@@ -246,6 +246,39 @@ fn the_writer_refuses_what_the_reader_would() {
     assert_eq!(fault(w.begin(Vec::new()).err()), huge);
 }
 
+/// A file filled by hand, in any order, is the one that is written in order.
+#[test]
+fn a_layout_says_where_everything_goes() {
+    let declared = || {
+        let mut w = writer();
+        w.metadata("general.alignment", Value::U32(64)).unwrap();
+        w.metadata("k", Value::string("text")).unwrap();
+        w.tensor("a", DType::F32, shape(&[3])).unwrap();
+        w.tensor("b", DType::Q8_0, shape(&[2, 32])).unwrap();
+        w.tensor("c", DType::I8, shape(&[1])).unwrap();
+        w
+    };
+    let mut body = declared().begin(Vec::new()).unwrap();
+    for bytes in [&[1; 12][..], &[2; 68], &[3; 1]] {
+        body.data(bytes).unwrap();
+    }
+    let layout = declared().layout().unwrap();
+    let mut file = vec![0; layout.len as usize];
+    file[..layout.head.len()].copy_from_slice(&layout.head);
+    for (place, fill) in layout.tensors.iter().zip([1u8, 2, 3]).rev() {
+        assert!(place.start.is_multiple_of(64));
+        file[place.start as usize..][..place.bytes as usize].fill(fill);
+    }
+    assert_eq!(file, body.finish().unwrap());
+    let read = gguf(file).unwrap();
+    for (place, info) in layout.tensors.iter().zip(read.tensors()) {
+        let found = (info.name(), info.dtype(), info.shape());
+        assert_eq!((place.name.as_str(), place.dtype, place.shape), found);
+    }
+    let empty = writer().layout().unwrap();
+    assert_eq!((empty.len as usize, empty.tensors.len()), (empty.head.len(), 0));
+}
+
 #[test]
 fn tensors_made_in_memory() {
     let make = |dims: &[usize], dtype, bytes: usize| {

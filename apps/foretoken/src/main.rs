@@ -15,6 +15,7 @@ mod load;
 mod models;
 mod output;
 mod prompt;
+mod synth;
 mod ui;
 
 use std::process::ExitCode;

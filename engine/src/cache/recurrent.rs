@@ -66,6 +66,23 @@ impl RecurrentState {
         }
     }
 
+    /// Copies the state of a sequence of the same model on the same device.
+    ///
+    /// # Errors
+    /// `BadOperands` when it is another model's; device faults.
+    pub fn copy_from(&self, other: &Self, stream: &mut dyn Stream) -> Result<()> {
+        match (&self.buffer, &other.buffer) {
+            (Some(to), Some(from)) if to.bytes() == from.bytes() => {
+                stream.copy(to, 0, from, 0, to.bytes())
+            }
+            (None, None) => Ok(()),
+            _ => {
+                let detail = "states of different models";
+                Err(DeviceFault::BadOperands { op: "state", detail }.into())
+            }
+        }
+    }
+
     /// The delta layers' states, bottom up.
     pub fn layers(&self) -> &[RecurrentLayer] {
         &self.layers

@@ -19,7 +19,10 @@ pub use bytes::SharedBytes;
 pub use fault::FormatFault;
 pub use file::OpenOptions;
 pub(crate) use file::read_small;
-pub use gguf::{Array, GgufBody, GgufFile, GgufWriter, Kind, Metadata, StrArray, Value, ValueType};
+pub use gguf::{
+    Array, GgufBody, GgufFile, GgufLayout, GgufPlace, GgufWriter, Kind, Metadata, StrArray, Value,
+    ValueType,
+};
 pub use safetensors::SafetensorsModel;
 pub(crate) use shown::{Detail, Shown};
 pub use source::{TensorInfo, TensorSource};

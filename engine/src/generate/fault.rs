@@ -87,6 +87,9 @@ pub enum GenerateFault {
     /// Rows that do not lead from the root down.
     #[error("the rows to commit are no path of the tree")]
     BadPath,
+    /// A checkpoint whose keys and values may be gone.
+    #[error("the checkpoint is not of this sequence any more")]
+    StaleCheckpoint,
     /// The request was cancelled during prefill.
     #[error("cancelled")]
     Cancelled,

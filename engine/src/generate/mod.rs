@@ -4,6 +4,7 @@
 //! its caches and recorded graphs; [`Engine::generate`] turns a request into text.
 //! The top of the crate: may depend on everything below, and nothing depends on it.
 
+mod checkpoint;
 mod decode;
 mod engine;
 mod fault;
@@ -16,12 +17,13 @@ mod speculation;
 mod stats;
 mod stop;
 
+pub use checkpoint::Checkpoint;
 pub use engine::{Engine, EngineOptions, LoadStage};
 pub use fault::GenerateFault;
 pub use memory::{SessionOptions, SpeculationRoom, default_context, plan};
 pub use request::{Cancel, FinishReason, GenerateRequest, Generation, Speculate, StreamEvent};
 pub use select::select_device;
 pub use session::{Session, WantLogits};
-pub use speculation::{SpeculativeStep, TreeShape};
+pub use speculation::{PassTime, SpeculativeStep, TreeShape};
 pub use stats::{Fallback, GenerationStats};
 pub use stop::{Emit, StopHit, StopMatcher};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoint::next_lineage;
 use super::memory::{PREFILL_GRID, STEP_ROWS, SessionOptions};
 use super::speculation::Speculation;
 use super::{Cancel, Engine, GenerateFault};
@@ -33,13 +34,15 @@ pub struct Session {
     plan: MemoryPlan,
     pub(super) stream: Box<dyn Stream>,
     kv: KvCache,
-    recurrent: RecurrentState,
+    pub(super) recurrent: RecurrentState,
     buffers: StepBuffers,
     /// Step calls of one row: plain decoding.
     single_graph: Arc<dyn Graph>,
     step_graph: Arc<dyn Graph>,
     prefill_graph: Arc<dyn Graph>,
     pub(super) committed: usize,
+    /// Anew with every step back.
+    pub(super) lineage: u64,
     pub(super) logit_count: usize,
     pub(super) logits: Vec<f32>,
     argmax: Vec<i32>,
@@ -98,6 +101,7 @@ impl Session {
             step_graph,
             prefill_graph,
             committed: 0,
+            lineage: next_lineage(),
             logit_count: 0,
             logits,
             argmax: vec![0; options.logit_rows],
@@ -113,6 +117,7 @@ impl Session {
     pub fn reset(&mut self) -> Result<()> {
         self.recurrent.clear(&mut *self.stream)?;
         self.committed = 0;
+        self.lineage = next_lineage();
         self.logit_count = 0;
         if let Some(speculation) = &mut self.speculation {
             speculation.reset();

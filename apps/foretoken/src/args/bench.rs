@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use foretoken::cache::KvType;
 use foretoken::device::DeviceSpec;
+use foretoken::kernel::TreeRows;
 
 use super::DraftArgs;
 use super::common::{ActivationsArg, chunk, kv_type, thread_count};
@@ -13,7 +14,9 @@ use super::parse::{positive, whole};
 const AFTER_HELP: &str = "\
 Lists are separated by commas: -p 128,512. Each row is one test: ppN runs a
 prompt of N tokens, tgN generates N tokens one after another as `generate` does.
-Rates are tokens per second, the median of the repetitions. With --spec each row
+Rates are tokens per second, the median of the repetitions. passN is one
+verification of N rows, as a speculative step runs it, in milliseconds of the
+device's clock. With --spec each row
 is a kind of text and a way to decode it: plain, chain, tree or auto; al is the
 mean acceptance length, tokens per speculative step.";
 
@@ -33,9 +36,23 @@ pub(crate) struct BenchArgs {
     #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) n_gen: Vec<usize>,
     /// Tokens already in the context when the test starts
-    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    #[arg(
+        short = 'd',
+        long,
+        visible_alias = "depth",
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "0"
+    )]
     #[arg(value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(crate) n_depth: Vec<usize>,
+    /// Rows of verification passes to time, 1 to 64
+    #[arg(long, value_name = "M", value_delimiter = ',', value_parser = rows)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) pass_rows: Vec<usize>,
+    /// What their rows are
+    #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_enum, default_value = "chain")]
+    pub(crate) pass_shape: Vec<PassShape>,
     /// Repetitions of each test, after one that does not count
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     #[arg(allow_negative_numbers = true)]
@@ -63,7 +80,7 @@ pub(crate) struct BenchArgs {
     pub(crate) no_mmap: bool,
     /// Measure speculative decoding instead: whole requests on code, chat and prose, -n
     /// tokens each, plain and speculative side by side
-    #[arg(long, conflicts_with_all = ["n_prompt", "n_depth"])]
+    #[arg(long, conflicts_with_all = ["n_prompt", "n_depth", "pass_rows"])]
     pub(crate) spec: bool,
     #[command(flatten)]
     pub(crate) draft: DraftArgs,
@@ -80,6 +97,21 @@ impl BenchArgs {
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.output }
     }
+}
+
+/// Parses the rows of a pass.
+fn rows(s: &str) -> Result<usize, String> {
+    let count = positive(s).ok().filter(|&n| n <= TreeRows::MAX);
+    count.ok_or_else(|| format!("use a whole number from 1 to {}", TreeRows::MAX))
+}
+
+/// What the rows of a pass are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PassShape {
+    // Each follows the one before.
+    Chain,
+    // As wide as eight candidates a position allow.
+    Tree,
 }
 
 /// Formats of results.

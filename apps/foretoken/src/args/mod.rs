@@ -6,10 +6,11 @@ mod generate;
 mod other;
 mod parse;
 mod speculation;
+mod synth;
 
 use clap::{ArgAction, Parser, Subcommand};
 
-pub(crate) use bench::{BenchArgs, Format};
+pub(crate) use bench::{BenchArgs, Format, PassShape};
 pub(crate) use common::{DeviceArgs, ModelArgs, PromptArgs, SessionArgs};
 pub(crate) use generate::GenerateArgs;
 pub(crate) use other::{
@@ -17,6 +18,7 @@ pub(crate) use other::{
 };
 pub(crate) use parse::{IdList, LogitBias};
 pub(crate) use speculation::{DraftArgs, DraftSource};
+pub(crate) use synth::SynthArgs;
 
 const AFTER_HELP: &str = "\
 A model is a file or folder, or a name that is looked up in the folders of
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     Perplexity(PerplexityArgs),
     /// Measure speed: prompt processing (pp) and text generation (tg)
     Bench(BenchArgs),
+    /// Write a model of random weights, to measure speed and memory with
+    Synth(SynthArgs),
     /// List the devices that can run a model
     Devices(JsonArgs),
     /// Report on this build and this machine
@@ -78,6 +82,7 @@ impl Command {
             Self::Inspect(args) => args.json,
             Self::Perplexity(args) => args.json,
             Self::Bench(args) => args.format() == Format::Json,
+            Self::Synth(args) => args.json,
             Self::Devices(args) | Self::Doctor(args) => args.json,
             Self::Completions(_) | Self::Man(_) => false,
         }

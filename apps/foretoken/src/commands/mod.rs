@@ -11,6 +11,7 @@ mod pages;
 mod perplexity;
 mod plan;
 mod speculation;
+mod synth;
 mod tokenize;
 
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: Command, ui: &Ui) -> Result<()> {
             [_, _, ..] => bench::run(&args, ui),
             asked => in_model(asked.first().map(PathBuf::as_path), bench::run(&args, ui)),
         },
+        Command::Synth(args) => synth::run(&args, ui),
         Command::Devices(args) => devices::run(args.json),
         Command::Doctor(args) => doctor::run(args.json),
         Command::Completions(args) => pages::completions(args.shell),

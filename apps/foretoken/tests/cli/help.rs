@@ -2,13 +2,14 @@
 
 use crate::support::run;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "generate",
     "logits",
     "tokenize",
     "inspect",
     "perplexity",
     "bench",
+    "synth",
     "devices",
     "doctor",
     "completions",

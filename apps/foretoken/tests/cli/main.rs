@@ -14,4 +14,5 @@ mod prompts;
 mod speculation;
 mod streams;
 mod support;
+mod synth;
 mod usage;

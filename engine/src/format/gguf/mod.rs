@@ -8,6 +8,7 @@ mod array;
 mod cursor;
 mod header;
 mod json;
+mod layout;
 mod metadata;
 mod split;
 mod value;
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 pub use array::{Array, StrArray};
+pub use layout::{GgufLayout, GgufPlace};
 pub use metadata::Metadata;
 pub use value::{Kind, Value, ValueType};
 pub use writer::{GgufBody, GgufWriter};

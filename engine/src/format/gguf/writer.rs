@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_NAME};
+use super::layout::{GgufLayout, GgufPlace};
 use super::value::{Kind, Value, ValueType};
 use crate::format::FormatFault;
 use crate::format::source::storage;
@@ -90,11 +91,11 @@ impl GgufWriter {
         Ok(self)
     }
 
-    /// Writes everything up to the data.
+    /// The head and the place of every tensor, for a writer of its own.
     ///
     /// # Errors
-    /// `SizeOverflow` when the tensors together are too large, [`Error::Io`].
-    pub fn begin<W: Write>(self, mut out: W) -> Result<GgufBody<W>> {
+    /// `SizeOverflow` when the tensors together are too large.
+    pub fn layout(&self) -> Result<GgufLayout> {
         let mut head = Vec::new();
         head.extend_from_slice(b"GGUF");
         head.extend_from_slice(&VERSION.to_le_bytes());
@@ -106,6 +107,7 @@ impl GgufWriter {
         }
         let align = self.alignment as usize;
         let mut offset = 0usize;
+        let mut tensors = Vec::with_capacity(self.tensors.len());
         for t in &self.tensors {
             push_string(&mut head, t.name.as_bytes());
             let dims = t.shape.dims();
@@ -115,13 +117,37 @@ impl GgufWriter {
             }
             head.extend_from_slice(&t.dtype.ggml_id().to_le_bytes());
             head.extend_from_slice(&(offset as u64).to_le_bytes());
+            let (name, dtype, shape) = (t.name.clone(), t.dtype, t.shape);
+            tensors.push(GgufPlace {
+                name,
+                dtype,
+                shape,
+                start: offset as u64,
+                bytes: t.bytes as u64,
+            });
             let end = offset.checked_add(t.bytes).and_then(|e| e.checked_next_multiple_of(align));
-            offset = end
-                .ok_or_else(|| self.fault(FormatFault::SizeOverflow { tensor: t.name.clone() }))?;
+            offset = end.ok_or_else(|| self.too_large(&t.name))?;
         }
         head.resize(head.len().next_multiple_of(align), 0);
+        let len = (head.len() as u64).checked_add(offset as u64);
+        let last = self.tensors.last().map_or("", |t| &t.name);
+        let len = len.ok_or_else(|| self.too_large(last))?;
+        tensors.iter_mut().for_each(|place| place.start += head.len() as u64);
+        Ok(GgufLayout { head, tensors, len })
+    }
+
+    /// Writes everything up to the data.
+    ///
+    /// # Errors
+    /// `SizeOverflow` when the tensors together are too large, [`Error::Io`].
+    pub fn begin<W: Write>(self, mut out: W) -> Result<GgufBody<W>> {
+        let head = self.layout()?.head;
         out.write_all(&head).map_err(|e| Error::io(&self.path, e))?;
         Ok(GgufBody { plan: self, out, done: 0 })
+    }
+
+    fn too_large(&self, tensor: &str) -> Error {
+        self.fault(FormatFault::SizeOverflow { tensor: tensor.to_owned() })
     }
 
     fn check_name(&self, name: &str) -> Result<()> {

@@ -1,10 +1,21 @@
 //! Timing plain steps, drafts and verification passes of a session.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::generate::{GenerateFault, Session, WantLogits};
 use crate::speculate::{Calibration, CalibrationPlan, CostPoints, Task};
+
+/// Times of one verification pass, by the device's own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassTime {
+    /// Rows that were run.
+    pub rows: usize,
+    /// Building the tree and running its rows, all of them with logits.
+    pub verify: Duration,
+    /// Committing one row.
+    pub commit: Duration,
+}
 
 impl Session {
     /// Smallest context in which steps can be timed. Below it `auto` is plain decoding.
@@ -25,6 +36,30 @@ impl Session {
         speculation.cost = Some(cost);
         speculation.controller = None;
         Ok(())
+    }
+
+    /// Times one verification pass of `rows` rows after the committed tokens: a chain, or
+    /// with `tree` one that branches as wide as candidates allow. What is drafted means
+    /// nothing; one token is committed.
+    ///
+    /// # Errors
+    /// `NoDrafter`; `TooManyRows` when there is no room for them, or for a chain fewer
+    /// drafted positions; `ContextLengthExceeded`; device faults.
+    pub fn time_pass(&mut self, rows: usize, tree: bool) -> Result<PassTime> {
+        self.check(&[0])?;
+        let (speculation, stream, committed) = self.parts()?;
+        let capacity = match tree {
+            true => speculation.capacity(),
+            false => speculation.capacity().min(1 + speculation.drafter.positions()),
+        };
+        if rows == 0 || rows > capacity {
+            return Err(GenerateFault::TooManyRows { asked: rows, capacity }.into());
+        }
+        let chain = if tree { 0 } else { rows - 1 };
+        let time = speculation.time_verify(stream, committed, rows, chain)?;
+        self.committed += 1;
+        self.logit_count = 0;
+        Ok(time)
     }
 
     /// Measures the times of steps: a second or two. The session is empty afterwards.
@@ -56,10 +91,10 @@ impl Session {
                 }
                 Task::Verify { rows } => {
                     let (speculation, stream, committed) = self.parts()?;
-                    let (verify, commit) = speculation.time_verify(stream, committed, rows)?;
+                    let time = speculation.time_verify(stream, committed, rows, 0)?;
                     self.committed += 1;
-                    commits.push(commit.as_secs_f64());
-                    verify.as_secs_f64()
+                    commits.push(time.commit.as_secs_f64());
+                    time.verify.as_secs_f64()
                 }
             };
             calibration.record(seconds);

@@ -13,6 +13,7 @@ mod shape;
 
 use std::time::Duration;
 
+pub use self::calibrate::PassTime;
 use self::graphs::{Graphs, Small, feature_ring};
 pub(in crate::generate) use self::pace::Pace;
 use self::shape::TreeOnHost;
@@ -22,7 +23,7 @@ use super::session::{read, write};
 use super::{Engine, GenerateFault, Speculate};
 use crate::device::{MemoryKind, MemoryPlan, Stream};
 use crate::error::Result;
-use crate::kernel::{Cursor, TreeLimits, TreeWalk};
+use crate::kernel::{Control, Cursor, TreeLimits, TreeWalk};
 use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
 use crate::speculate::{Candidates, Controller, CostPoints, DraftSite, DraftSizes, Drafter};
 use crate::tensor::Tensor;
@@ -133,6 +134,12 @@ impl Speculation {
     /// An empty sequence.
     pub(super) fn reset(&mut self) {
         self.drafted = 0;
+        self.cursor = None;
+    }
+
+    /// Back to `committed` tokens, all of which the drafter has taken in.
+    pub(super) fn rewind(&mut self, committed: usize) {
+        self.drafted = self.drafted.min(committed);
         self.cursor = None;
     }
 
@@ -331,14 +338,15 @@ impl Speculation {
         Ok(self.time(1))
     }
 
-    /// Times a verification pass of this many rows and the commit of one of them.
-    /// Returns both times; one token is committed.
+    /// Times a verification pass of this many rows, the first `chain` drafted ones a chain,
+    /// and the commit of one of them. One token is committed.
     pub(super) fn time_verify(
         &mut self,
         stream: &mut dyn Stream,
         committed: usize,
         rows: usize,
-    ) -> Result<(Duration, Duration)> {
+        chain: usize,
+    ) -> Result<PassTime> {
         let positions = self.drafter.positions();
         let width = self.ids.len() / positions;
         for (i, id) in self.ids.iter_mut().enumerate() {
@@ -349,7 +357,7 @@ impl Speculation {
         let cursor = [committed as i32, 0, self.drafted as i32, 0];
         write(stream, &self.small.cursor.0, &cursor)?;
         let most = positions as i32;
-        write(stream, &self.small.limits.0, &[rows as i32 - 1, most, most, 0])?;
+        write(stream, &self.small.limits.0, &[rows as i32 - 1, most, most, chain as i32])?;
         (self.cursor, self.limits) = (None, None);
         stream.launch_graph(&*self.graphs.stamp)?;
         stream.launch_graph(&*self.graphs.verify)?;
@@ -357,7 +365,11 @@ impl Speculation {
         write(stream, &self.verify.result, &[1, 1, 0])?;
         stream.launch_graph(&*self.graphs.commit)?;
         self.read_result(stream)?;
-        Ok((self.time(2), self.time(4)))
+        let mut control = [0; Control::WORDS];
+        let tensor = &self.verify.step.control.0;
+        read(stream, tensor, bytemuck::cast_slice_mut(&mut control))?;
+        let rows = usize::try_from(control[Control::ROWS]).unwrap_or(0);
+        Ok(PassTime { rows, verify: self.time(2), commit: self.time(4) })
     }
 
     /// Follows what a commit of `rows` rows has left on the device.

@@ -157,6 +157,14 @@ impl Session {
         }
     }
 
+    /// Lets the drafter, if there is one, take in all committed tokens.
+    pub(in crate::generate) fn draft_to_end(&mut self) -> Result<()> {
+        match self.parts() {
+            Ok((speculation, stream, committed)) => speculation.catch_up(stream, committed),
+            Err(_) => Ok(()),
+        }
+    }
+
     pub(super) fn parts(
         &mut self,
     ) -> Result<(&mut Speculation, &mut dyn crate::device::Stream, usize), GenerateFault> {

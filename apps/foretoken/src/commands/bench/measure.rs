@@ -1,17 +1,31 @@
-//! Timing a test.
+//! Timing tests. All tests of a depth share a session: the tokens before them are run once,
+//! and every repetition starts from a checkpoint after those.
 
 use std::time::Instant;
 
-use anyhow::Result;
-use foretoken::generate::{Cancel, Session, WantLogits};
+use anyhow::{Result, ensure};
+use foretoken::generate::{Cancel, Checkpoint, Session, WantLogits};
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A prompt of so many tokens.
+    Prompt(usize),
+    /// So many tokens, one after another.
+    Generate(usize),
+    /// One verification pass.
+    Pass {
+        /// Its rows.
+        rows: usize,
+        /// They are a tree, else a chain.
+        tree: bool,
+    },
+}
+
+/// What is run, and after how many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Test {
-    /// Prompt processing, else generation.
-    pub(super) prompt: bool,
-    /// Length.
-    pub(super) tokens: usize,
+    pub(super) work: Work,
     /// Tokens in the context beforehand.
     pub(super) depth: usize,
 }
@@ -22,52 +36,100 @@ const WARM_UP: usize = 32;
 impl Test {
     /// As llama-bench names it.
     pub(super) fn name(self) -> String {
-        let kind = if self.prompt { "pp" } else { "tg" };
+        let work = match self.work {
+            Work::Prompt(tokens) => format!("pp{tokens}"),
+            Work::Generate(tokens) => format!("tg{tokens}"),
+            Work::Pass { rows, tree } => format!("pass{rows}{}", if tree { " tree" } else { "" }),
+        };
         match self.depth {
-            0 => format!("{kind}{}", self.tokens),
-            depth => format!("{kind}{} @ d{depth}", self.tokens),
+            0 => work,
+            depth => format!("{work} @ d{depth}"),
         }
     }
 
     /// Context it takes.
     pub(super) fn context(self) -> usize {
-        self.depth.saturating_add(self.tokens)
+        let tokens = match self.work {
+            Work::Prompt(tokens) | Work::Generate(tokens) => tokens,
+            // One row is committed.
+            Work::Pass { .. } => 1,
+        };
+        self.depth.saturating_add(tokens)
     }
-}
 
-/// Tokens per second of each repetition.
-///
-/// # Errors
-/// Engine faults.
-pub(super) fn measure(session: &mut Session, test: Test, repetitions: usize) -> Result<Vec<f64>> {
-    let warm_up = match test {
-        Test { prompt: true, .. } => test,
-        Test { prompt: false, .. } => Test { tokens: test.tokens.min(WARM_UP), ..test },
-    };
-    once(session, warm_up)?;
-    (0..repetitions).map(|_| once(session, test)).collect()
-}
-
-fn once(session: &mut Session, test: Test) -> Result<f64> {
-    let vocab = session.engine().tokenizer().vocab_size();
-    let ids = ids(test.context(), vocab);
-    let (before, prompt) = ids.split_at(test.depth);
-    let cancel = Cancel::default();
-    session.reset()?;
-    if !before.is_empty() {
-        session.prefill(before, WantLogits::None, &cancel, &mut |_, _| Ok(()))?;
-    }
-    let start = Instant::now();
-    if test.prompt {
-        session.prefill(prompt, WantLogits::Last, &cancel, &mut |_, _| Ok(()))?;
-    } else {
-        let mut next = prompt.first().copied().unwrap_or_default();
-        for _ in 0..test.tokens {
-            session.step(&[next], WantLogits::Last)?;
-            next = session.argmax(0).unwrap_or_default();
+    /// What its samples are.
+    pub(super) fn unit(self) -> &'static str {
+        match self.work {
+            Work::Prompt(_) | Work::Generate(_) => "tok/s",
+            Work::Pass { .. } => "ms",
         }
     }
-    Ok(test.tokens as f64 / start.elapsed().as_secs_f64())
+}
+
+/// A session with so many tokens in it, to which it can go back.
+pub(super) struct Bed {
+    session: Session,
+    start: Checkpoint,
+}
+
+impl Bed {
+    /// Runs `depth` tokens.
+    ///
+    /// # Errors
+    /// Engine faults.
+    pub(super) fn new(mut session: Session, depth: usize) -> Result<Self> {
+        let before = ids(depth, session.engine().tokenizer().vocab_size());
+        if !before.is_empty() {
+            let cancel = Cancel::default();
+            session.prefill(&before, WantLogits::None, &cancel, &mut |_, _| Ok(()))?;
+        }
+        let start = session.checkpoint()?;
+        Ok(Self { session, start })
+    }
+
+    /// The sample of each repetition: tokens per second, or milliseconds.
+    ///
+    /// # Errors
+    /// Engine faults.
+    pub(super) fn measure(&mut self, test: Test, repetitions: usize) -> Result<Vec<f64>> {
+        let warm_up = match test.work {
+            Work::Generate(tokens) => Work::Generate(tokens.min(WARM_UP)),
+            other => other,
+        };
+        self.once(warm_up)?;
+        (0..repetitions).map(|_| self.once(test.work)).collect()
+    }
+
+    fn once(&mut self, work: Work) -> Result<f64> {
+        let Self { session, start } = self;
+        session.rewind(start)?;
+        let depth = session.committed();
+        let vocab = session.engine().tokenizer().vocab_size();
+        match work {
+            Work::Prompt(tokens) => {
+                let ids = ids(depth + tokens, vocab);
+                let prompt = ids.get(depth..).unwrap_or_default();
+                let (start, cancel) = (Instant::now(), Cancel::default());
+                session.prefill(prompt, WantLogits::Last, &cancel, &mut |_, _| Ok(()))?;
+                Ok(tokens as f64 / start.elapsed().as_secs_f64())
+            }
+            Work::Generate(tokens) => {
+                // What follows does not matter, so end tokens end nothing.
+                let mut next = ids(depth + 1, vocab).last().copied().unwrap_or_default();
+                let start = Instant::now();
+                for _ in 0..tokens {
+                    session.step(&[next], WantLogits::Last)?;
+                    next = session.argmax(0).unwrap_or_default();
+                }
+                Ok(tokens as f64 / start.elapsed().as_secs_f64())
+            }
+            Work::Pass { rows, tree } => {
+                let time = session.time_pass(rows, tree)?;
+                ensure!(time.rows == rows, "a pass of {rows} rows ran {}", time.rows);
+                Ok(time.verify.as_secs_f64() * 1e3)
+            }
+        }
+    }
 }
 
 /// Scattered ids, the same ones every time (a linear congruential generator with
@@ -87,11 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_contexts() {
-        let mut test = Test { prompt: true, tokens: 512, depth: 0 };
-        assert_eq!((test.name().as_str(), test.context()), ("pp512", 512));
-        test = Test { prompt: false, tokens: 128, depth: 64 };
-        assert_eq!((test.name().as_str(), test.context()), ("tg128 @ d64", 192));
+    fn names_contexts_and_units() {
+        let about = |work, depth| {
+            let test = Test { work, depth };
+            (test.name(), test.context(), test.unit())
+        };
+        assert_eq!(about(Work::Prompt(512), 0), ("pp512".into(), 512, "tok/s"));
+        assert_eq!(about(Work::Generate(128), 64), ("tg128 @ d64".into(), 192, "tok/s"));
+        assert_eq!(about(Work::Pass { rows: 16, tree: false }, 0), ("pass16".into(), 1, "ms"));
+        let tree = Work::Pass { rows: 23, tree: true };
+        assert_eq!(about(tree, 8192), ("pass23 tree @ d8192".into(), 8193, "ms"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `bench`: speed of prompt processing and generation, as users get it.
 //!
 //! Every repetition goes through a session as `generate` does: prefill in chunks, then
-//! one step a token with its choice read back. The median counts; the spread is shown.
+//! one step a token with its choice read back; or one verification pass, as a speculative
+//! step runs it. The median counts; the spread is shown.
 
 mod genres;
 mod measure;
@@ -10,15 +11,16 @@ mod speculation;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use foretoken::format::OpenOptions;
-use foretoken::generate::{Engine, EngineOptions, LoadStage, SessionOptions};
-use foretoken::speculate::{SpecLimits, SpecMode};
+use foretoken::generate::{Engine, EngineOptions, LoadStage, SessionOptions, SpeculationRoom};
+use foretoken::speculate::{PromptLookup, SpecLimits, SpecMode};
 
-use self::measure::{Test, measure};
+use self::measure::{Bed, Test, Work};
 use self::report::{Conditions, Results, Row};
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, PassShape};
 use crate::drafts;
 use crate::drivers::{self, DriverOptions};
 use crate::failure::usage;
@@ -30,7 +32,7 @@ pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
     let tests = tests(args);
     let limits = args.draft.limits().map_err(usage)?;
     if tests.is_empty() {
-        return Err(usage("nothing to measure: give -p or -n a length above 0"));
+        return Err(usage("nothing to measure: give -p or -n a length above 0, or --pass-rows"));
     }
     let models: Vec<Option<&Path>> = match args.model.as_slice() {
         [] => vec![None],
@@ -58,7 +60,7 @@ pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
 fn check(model: Option<&Path>, tests: &[Test], args: &BenchArgs) -> Result<()> {
     let config = open_model(model, &OpenOptions { mmap: !args.no_mmap })?.config;
     for &test in tests {
-        options(test, args).validate(&config).with_context(|| test.name())?;
+        options(&[test], args).validate(&config).with_context(|| test.name())?;
     }
     Ok(())
 }
@@ -76,11 +78,16 @@ fn measure_all(
     let mut done = 0;
     for &model in models {
         for &threads in threads {
-            let engine = load(model, threads, args, ui)?;
-            for &test in tests {
-                results.add(row(&engine, model, test, args).with_context(|| test.name())?)?;
-                done += 1;
-                bar.set(done, total);
+            let loaded = load(model, threads, args, ui)?;
+            // Tests of a depth follow each other.
+            for tests in tests.chunk_by(|a, b| a.depth == b.depth) {
+                let mut bed = None;
+                for &test in tests {
+                    let row = row(&loaded, model, test, tests, &mut bed, args);
+                    results.add(row.with_context(|| test.name())?)?;
+                    done += 1;
+                    bar.set(done, total);
+                }
             }
         }
     }
@@ -97,15 +104,16 @@ fn speculate_all(
 ) -> Result<()> {
     for &model in models {
         for &threads in threads {
-            let engine = load(model, threads, args, ui)?;
+            let Loaded { engine, seconds } = load(model, threads, args, ui)?;
             let source = args.draft.source(SpecMode::Auto, model);
             let open = OpenOptions { mmap: !args.no_mmap };
             let drafts = drafts::load(&source, &engine, &open, args.activations.into(), ui)?;
             let info = engine.device_info();
             let row = |test, options, rates: &[f64], speculated| {
                 let conditions = Conditions::new(&info, options, 0, args.activations.name());
-                let row = Row::new(test, model_name(&engine, model), &info, rates, conditions);
-                Ok(row.speculated(speculated))
+                let name = model_name(&engine, model);
+                let row = Row::new(test, name, &info, rates, "tok/s", conditions);
+                Ok(row.speculated(speculated).loaded(seconds))
             };
             let add = |row| results.add(row);
             let cost = speculation::measure(&engine, &source, &drafts, args, limits, row, add)?;
@@ -123,49 +131,95 @@ fn speculate_all(
     Ok(())
 }
 
-/// Every combination of depth and length, prompts first.
+/// Every combination of depth and length, prompts first, passes last.
 fn tests(args: &BenchArgs) -> Vec<Test> {
     let mut tests = Vec::new();
     for &depth in &args.n_depth {
-        let prompts = args.n_prompt.iter().filter(|&&n| n > 0);
-        tests.extend(prompts.map(|&tokens| Test { prompt: true, tokens, depth }));
-        let answers = args.n_gen.iter().filter(|&&n| n > 0);
-        tests.extend(answers.map(|&tokens| Test { prompt: false, tokens, depth }));
+        let prompts = args.n_prompt.iter().filter(|&&n| n > 0).map(|&n| Work::Prompt(n));
+        let answers = args.n_gen.iter().filter(|&&n| n > 0).map(|&n| Work::Generate(n));
+        let passes = args.pass_shape.iter().flat_map(|&shape| {
+            let tree = shape == PassShape::Tree;
+            args.pass_rows.iter().map(move |&rows| Work::Pass { rows, tree })
+        });
+        tests.extend(prompts.chain(answers).chain(passes).map(|work| Test { work, depth }));
     }
     tests
 }
 
-fn load(
-    model: Option<&Path>,
-    threads: Option<usize>,
-    args: &BenchArgs,
-    ui: &Ui,
-) -> Result<Arc<Engine>> {
-    let open = OpenOptions { mmap: !args.no_mmap };
-    let file = open_model(model, &open)?;
-    let device = drivers::open(&args.device, DriverOptions { threads })?;
-    let options = EngineOptions { open, activations: args.activations.into() };
-    let mut bar = ui.progress("loading");
-    Ok(Engine::from_file(file, device, &options, None, &mut |stage| match stage {
-        LoadStage::Planned(plan) => ui.detail(plan),
-        LoadStage::Weights { done, total } => bar.set(done, total),
-    })?)
+/// A model, and how long it took to open the file and take in the weights.
+struct Loaded {
+    engine: Arc<Engine>,
+    seconds: f64,
 }
 
-fn options(test: Test, args: &BenchArgs) -> SessionOptions {
-    let mut options = SessionOptions::new(test.context());
+fn load(model: Option<&Path>, threads: Option<usize>, args: &BenchArgs, ui: &Ui) -> Result<Loaded> {
+    let open = OpenOptions { mmap: !args.no_mmap };
+    let device = drivers::open(&args.device, DriverOptions { threads })?;
+    let start = Instant::now();
+    let file = open_model(model, &open)?;
+    let options = EngineOptions { open, activations: args.activations.into() };
+    let mut bar = ui.progress("loading");
+    let engine = Engine::from_file(file, device, &options, None, &mut |stage| match stage {
+        LoadStage::Planned(plan) => ui.detail(plan),
+        LoadStage::Weights { done, total } => bar.set(done, total),
+    })?;
+    Ok(Loaded { engine, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// A session in which all of these tests can run.
+fn options(tests: &[Test], args: &BenchArgs) -> SessionOptions {
+    let context = tests.iter().map(|test| test.context()).max().unwrap_or(0);
+    let mut options = SessionOptions::new(context);
     options.kv_type = args.cache_type;
     options.chunk = args.chunk;
+    // The least room there is has two rows.
+    options.speculation =
+        pass_rows(tests).map(|rows| SpeculationRoom { rows: rows.max(2), ..ROOM });
     options
 }
 
-fn row(engine: &Arc<Engine>, model: Option<&Path>, test: Test, args: &BenchArgs) -> Result<Row> {
-    let options = options(test, args);
-    let mut session = engine.session(options)?;
-    let rates = measure(&mut session, test, args.repetitions)?;
+/// Candidates of passes are those of a session that speculates.
+const ROOM: SpeculationRoom = SpeculationRoom { rows: 2, width: SpeculationRoom::WIDTH };
+
+/// Rows of the largest pass.
+fn pass_rows(tests: &[Test]) -> Option<usize> {
+    let rows = |test: &Test| match test.work {
+        Work::Pass { rows, .. } => Some(rows),
+        Work::Prompt(_) | Work::Generate(_) => None,
+    };
+    tests.iter().filter_map(rows).max()
+}
+
+/// Measures a test among those of its depth, whose `bed` the first of them makes.
+fn row(
+    loaded: &Loaded,
+    model: Option<&Path>,
+    test: Test,
+    tests: &[Test],
+    bed: &mut Option<Bed>,
+    args: &BenchArgs,
+) -> Result<Row> {
+    let (engine, options) = (&loaded.engine, options(tests, args));
+    let bed = match bed {
+        Some(bed) => bed,
+        None => {
+            let session = match pass_rows(tests) {
+                // Nothing is looked up: only passes are run.
+                Some(rows) => {
+                    let drafter = PromptLookup::new(rows.saturating_sub(1).max(1))?;
+                    engine.session_with_drafter(options, Box::new(drafter))?
+                }
+                None => engine.session(options)?,
+            };
+            bed.insert(Bed::new(session, test.depth)?)
+        }
+    };
+    let samples = bed.measure(test, args.repetitions)?;
     let info = engine.device_info();
     let conditions = Conditions::new(&info, options, test.depth, args.activations.name());
-    Ok(Row::new(test.name(), model_name(engine, model), &info, &rates, conditions))
+    let name = model_name(engine, model);
+    let row = Row::new(test.name(), name, &info, &samples, test.unit(), conditions);
+    Ok(row.loaded(loaded.seconds))
 }
 
 /// The file's name tells quantisations apart, which a model's own name does not.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::Format;
 use crate::output::{Align, Table, stdout, wrapped, write_json};
 
-/// One test's result. Rates are tokens per second.
+/// One test's result, in tokens per second or milliseconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     test: String,
@@ -24,6 +24,8 @@ pub(super) struct Row {
     n: usize,
     unit: &'static str,
     samples: Vec<f64>,
+    /// Seconds to open the file and take in the weights.
+    load_s: f64,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     speculated: Option<Speculated>,
     conditions: Conditions,
@@ -91,15 +93,16 @@ impl Conditions {
 }
 
 impl Row {
-    /// A result from the rates of all repetitions.
+    /// A result from the samples of all repetitions.
     pub(super) fn new(
         test: String,
         model: String,
         info: &DeviceInfo,
-        rates: &[f64],
+        samples: &[f64],
+        unit: &'static str,
         conditions: Conditions,
     ) -> Self {
-        let mut sorted = rates.to_vec();
+        let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let ends = (sorted.first().copied(), sorted.last().copied());
         Self {
@@ -113,12 +116,18 @@ impl Row {
                 max: ends.1.unwrap_or(f64::NAN),
                 stddev: stddev(&sorted),
             },
-            n: rates.len(),
-            unit: "tok/s",
-            samples: rates.to_vec(),
+            n: samples.len(),
+            unit,
+            samples: samples.to_vec(),
+            load_s: f64::NAN,
             speculated: None,
             conditions,
         }
+    }
+
+    /// The same with how long the model took to load.
+    pub(super) fn loaded(self, load_s: f64) -> Self {
+        Self { load_s, ..self }
     }
 
     /// The same with what speculation did.
@@ -193,8 +202,16 @@ impl Results {
                 writeln!(out, "{}", csv(&row))?;
             }
             Format::Md => {
-                let rate = format!("{:.1} ± {:.1}", row.median, row.spread.stddev);
-                let range = format!("{:.1}..{:.1}", row.spread.min, row.spread.max);
+                let Spread { min, max, stddev } = row.spread;
+                let (rate, range) = match row.unit {
+                    "ms" => (
+                        format!("{:.2} ± {stddev:.2} ms", row.median),
+                        format!("{min:.2}..{max:.2}"),
+                    ),
+                    _ => {
+                        (format!("{:.1} ± {stddev:.1}", row.median), format!("{min:.1}..{max:.1}"))
+                    }
+                };
                 let threads = row.conditions.threads.to_string();
                 // A bar would begin another column.
                 let model = row.model.replace('|', "\\|");
@@ -255,7 +272,7 @@ impl Results {
 
 const CSV_HEADER: &str = "test,model,device,driver,median,min,max,stddev,n,threads,context,depth,\
                           kv_type,activations,chunk,build,cpu,acceptance_length_mean,times_plain,\
-                          drafter,draft_len,tree_budget";
+                          drafter,draft_len,tree_budget,unit,load_s";
 
 fn csv(row: &Row) -> String {
     let c = &row.conditions;
@@ -287,7 +304,8 @@ fn csv(row: &Row) -> String {
             s.tree_budget.to_string(),
         ]
     });
-    fields.iter().chain(&speculated).map(|f| quote(f)).collect::<Vec<_>>().join(",")
+    let last = [row.unit.to_owned(), format!("{:.3}", row.load_s)];
+    fields.iter().chain(&speculated).chain(&last).map(|f| quote(f)).collect::<Vec<_>>().join(",")
 }
 
 /// Quotes a field that needs it (RFC 4180).
