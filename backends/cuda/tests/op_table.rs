@@ -13,7 +13,7 @@ use foretoken_cuda::{CudaDriver, CudaOptions};
 /// Runs the table with one kind of code; `FORETOKEN_TEST_CASES` limits it to cases whose
 /// names contain that.
 fn run(force_ptx: Option<&str>) -> Option<Report> {
-    let options = CudaOptions { force_ptx: force_ptx.map(str::to_owned) };
+    let options = CudaOptions { force_ptx: force_ptx.map(str::to_owned), ..CudaOptions::default() };
     let driver = CudaDriver::with_options(options);
     let devices = driver.devices().unwrap();
     let code = force_ptx.map_or("native code".to_owned(), |arch| format!("PTX of {arch}"));

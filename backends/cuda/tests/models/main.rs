@@ -9,6 +9,7 @@
 #[path = "../../../conformance/common.rs"]
 mod common;
 mod driver;
+mod faults;
 
 #[path = "../../../conformance/golden/mod.rs"]
 mod golden;
