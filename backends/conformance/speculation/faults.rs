@@ -2,7 +2,8 @@
 
 use foretoken::Error;
 use foretoken::generate::{
-    Cancel, GenerateFault, GenerateRequest, SessionOptions, SpeculationRoom, TreeShape,
+    Cancel, GenerateFault, GenerateRequest, Session, SessionOptions, SpeculationRoom, TreeShape,
+    WantLogits,
 };
 use foretoken::speculate::{PromptLookup, SpecLimits, SpecMode};
 
@@ -74,6 +75,19 @@ fn room_and_history_are_checked() {
     }
     session.commit_path(&[0], 5).unwrap();
     assert_eq!(session.committed(), history.len());
+    // The tree is used up: by its commit, by a plain step, by a reset.
+    let commit = |session: &mut Session| fault(session.commit_path(&[0], 5).map(|s| s.rows));
+    assert_eq!(commit(&mut session), GenerateFault::NoTree);
+    let history = [&history[..], &[5]].concat();
+    session.draft(&history, TreeShape::tree(7)).unwrap();
+    session.step(&[5], WantLogits::None).unwrap();
+    assert_eq!(commit(&mut session), GenerateFault::NoTree);
+    let history = [&history[..], &[6]].concat();
+    session.draft(&history, TreeShape::tree(7)).unwrap();
+    start(&mut session, &history[..history.len() - 1]);
+    assert_eq!(commit(&mut session), GenerateFault::NoTree);
+    session.draft(&history, TreeShape::tree(7)).unwrap();
+    session.commit_path(&[0], 5).unwrap();
 }
 
 #[test]
