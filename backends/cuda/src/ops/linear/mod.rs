@@ -22,9 +22,10 @@ use self::kernels::{Mma, Order, mma, plain};
 use self::plan::{
     PREFILL_THREADS, PREFILL_TILE, STEP_ROWS, Slices, StepShape, order, prefill_shared,
 };
-use super::{Bind, row_set};
+use super::{Bind, pack_threads, row_set};
 use crate::device::CudaWeight;
 use crate::launch::{CudaKernel, Launch, Scratch};
+use crate::launch_fused::Packing;
 use crate::memory::View;
 
 type Checked<T> = Result<T, DeviceFault>;
@@ -113,7 +114,12 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     };
     let dtype = first.weight.spec.dtype;
     let key = KernelKey { op: "linear", dtype, regime: Some(op.regime), variant };
-    bind.kernel(key, launches, parts.into_iter().map(|part| part.weight).collect())
+    let packing = match &packed[..] {
+        [only] if shared.is_step() => Some(shared.packing(op, only, &scratch)?),
+        _ => None,
+    };
+    let weights = parts.into_iter().map(|part| part.weight).collect();
+    Ok(bind.kernel(key, launches, weights)?.packing_first(packing))
 }
 
 impl Shared<'_> {
@@ -188,8 +194,7 @@ impl Shared<'_> {
         let bind = self.bind;
         let function = bind.function("linear", "linear_pack")?;
         let blocks = bind.blocks(self.padded, 1)?;
-        // A thread to each piece of eight inputs, as far as there are threads.
-        let threads = bind.blocks((packed.pairs * 4).next_multiple_of(32).min(1024), 1)?;
+        let threads = pack_threads(self.k);
         Ok(self
             .launch(Launch::new(&function, [blocks, 1, 1], [threads, 1, 1]))
             .arg(&self.x)
@@ -199,6 +204,22 @@ impl Shared<'_> {
             .arg(bind.int(if self.is_step() { self.padded } else { PREFILL_TILE } / 8)?)
             .arg(&self.within(scratch, packed.at)?)
             .arg(&self.within(scratch, packed.at + packed.bytes)?))
+    }
+
+    /// What `pack` launches, for an operation before that can do it on its way.
+    fn packing(&self, op: &Linear, packed: &Packed, scratch: &Scratch) -> Checked<Packing> {
+        let bind = self.bind;
+        Ok(Packing {
+            x: self.x.address(),
+            control: self.control.address(),
+            rows: op.rows,
+            padded: bind.blocks(self.padded, 1)?,
+            order: packed.order as u32,
+            pairs: bind.int(packed.pairs)?,
+            tiles: bind.int(self.padded / 8)?,
+            packed: self.within(scratch, packed.at)?,
+            factors: self.within(scratch, packed.at + packed.bytes)?,
+        })
     }
 
     /// A product on tensor cores, and the sum of its slices.
