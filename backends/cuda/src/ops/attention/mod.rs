@@ -1,9 +1,15 @@
 //! Attention with grouped queries: causal, over a token tree, or of a drafter's block.
+//!
+//! Caches of 16-bit numbers with heads of 64, 128 or 256 values go to tensor cores
+//! (`tensor`); all others, and all calls that this says nothing of, have products of floats.
+
+mod tensor;
 
 use foretoken::device::DeviceFault;
 use foretoken::kernel::{Attention, AttentionMask, KernelKey, KvPair, Regime};
 use foretoken::tensor::{DType, Tensor};
 
+use self::tensor::Shape;
 use super::{Bind, TreeViews};
 use crate::launch::{CudaKernel, Launch};
 use crate::memory::View;
@@ -184,6 +190,12 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
     let (q, out) = (bind.view::<f32>(&op.q)?, bind.view::<f32>(&op.out)?);
     let k = Cache::new(bind, &op.cache.k, sizes.lane_values())?;
     let v = Cache::new(bind, &op.cache.v, 2)?;
+    let types = [op.cache.k.dtype(), op.cache.v.dtype()];
+    let aligned = bind.wide(&[k.memory.address(), v.memory.address(), out.address()]);
+    let shape = Shape::of(bind.target(), sizes.head_dim, types, aligned);
+    if let (Some(shape), Regime::Prefill) = (shape, op.regime) {
+        return tensor::prefill(bind, op, (&sizes, shape), (&k, &v));
+    }
     let (parents, depths) = match &mask.tree {
         Some(tree) => (Some(&tree.parents), Some(&tree.depths)),
         None => (None, None),
