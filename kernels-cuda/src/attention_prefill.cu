@@ -34,6 +34,18 @@ constexpr int kRows = kThreads / 32 * kWarpRows;
 constexpr int kKeys = 32;
 constexpr int kStages = ft::kModern ? 2 : 1;
 
+// Groups of 16 elements of a query whose high parts stay in registers. Where two blocks
+// have room for the other ones in shared memory, products of the largest heads have more
+// registers to work ahead in. ops/attention/tensor.rs of the driver knows the same.
+template <int D>
+__host__ __device__ constexpr int held() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+  return D == 256 ? 8 : D / 16;
+#else
+  return D / 16;
+#endif
+}
+
 struct Args {
   ft::Site site;
   const int *control;
@@ -44,11 +56,12 @@ struct Args {
   float scale;
 };
 
-// 16 rows of queries in a warp: high parts in registers, low ones in shared memory, both as
-// operands of products.
+// 16 rows of queries in a warp as operands of products: high parts in registers as far as
+// they are held, in shared memory after the low parts else.
 template <int D, bool kBfloat>
 __device__ inline void take_queries(const float *low_row, const float *high_row,
-                                    uint32_t (&high)[D / 16][4], uint4 *low, float factors[2]) {
+                                    uint32_t (&high)[held<D>()][4], uint4 *low,
+                                    float factors[2]) {
   const int t = threadIdx.x % 4;
   const float *const rows[2] = {low_row, high_row};
 #pragma unroll
@@ -65,14 +78,18 @@ __device__ inline void take_queries(const float *low_row, const float *high_row,
   }
 #pragma unroll
   for (int i = 0; i < D / 16; ++i) {
-    uint32_t rest[4];
+    uint32_t first[4], rest[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float *x = rows[j % 2] + 16 * i + 8 * (j / 2) + 2 * t;
       const float factor = factors[j % 2];
-      two_parts<kBfloat>(__fmul_rn(x[0], factor), __fmul_rn(x[1], factor), high[i][j], rest[j]);
+      two_parts<kBfloat>(__fmul_rn(x[0], factor), __fmul_rn(x[1], factor), first[j], rest[j]);
+      if (i < held<D>()) high[i][j] = first[j];
     }
     low[32 * i] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+    if (i >= held<D>()) {
+      low[32 * (D / 16 + i - held<D>())] = make_uint4(first[0], first[1], first[2], first[3]);
+    }
   }
 }
 
@@ -80,7 +97,6 @@ template <int D, bool kBfloatK, bool kBfloatV>
 __device__ inline void prefill(const Args &args) {
   extern __shared__ uint4 shared[];
   constexpr int kTile = kKeys * Tile<D>::kRowBytes;
-  char *const tiles = reinterpret_cast<char *>(shared + 4 * (D / 16) * 32);  // K, V; stages
 
   ft::Call call{0, 0, ft::kCausal, 0};
   if (!ft::read_call(args.site, args.control, args.capacity, args.context, call)) return;
@@ -98,8 +114,10 @@ __device__ inline void prefill(const Args &args) {
     const long long at = (long long)min(row, call.rows - 1) * q_heads + head;
     return args.q + at * args.q_stride;
   };
-  uint32_t high[D / 16][4];
-  uint4 *const low = shared + warp * (D / 16) * 32 + lane;
+  constexpr int kHeld = held<D>(), kStored = 2 * (D / 16) - kHeld;
+  uint32_t high[kHeld][4];
+  uint4 *const low = shared + warp * kStored * 32 + lane;
+  char *const tiles = reinterpret_cast<char *>(shared + 4 * kStored * 32);  // K, V; stages
   float factors[2];
   take_queries<D, kBfloatK>(query(rows[0]), query(rows[1]), high, low, factors);
   // Scores in units of log2, from products of the raised queries.
@@ -154,16 +172,28 @@ __device__ inline void prefill(const Args &args) {
     }
 #pragma unroll
     for (int i = 0; i < D / 16; ++i) {
-      const uint4 four = low[32 * i];
-      const uint32_t rest[4] = {four.x, four.y, four.z, four.w};
+      uint32_t first[4], rest[4];
+      *reinterpret_cast<uint4 *>(rest) = low[32 * i];
+      if (i < kHeld) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) first[j] = high[i][j];
+      } else {
+        *reinterpret_cast<uint4 *>(first) = low[32 * (D / 16 + i - kHeld)];
+      }
+      // Four products with sums of their own follow each other: none waits for the last.
+      uint32_t key[kKeys / 16][4];
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
-        uint32_t key[4];
-        matrices(key, (k_tile ^ 32 * i) + 16 * j * Tile<D>::kRowBytes);
-        ft::mma<kBfloatK>(scores[2 * j], rest, key[0], key[1]);
-        ft::mma<kBfloatK>(scores[2 * j + 1], rest, key[2], key[3]);
-        ft::mma<kBfloatK>(scores[2 * j], high[i], key[0], key[1]);
-        ft::mma<kBfloatK>(scores[2 * j + 1], high[i], key[2], key[3]);
+        matrices(key[j], (k_tile ^ 32 * i) + 16 * j * Tile<D>::kRowBytes);
+      }
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+          const uint32_t *four = &key[j / 2][j % 2 * 2];
+          if (part == 0) ft::mma<kBfloatK>(scores[j], rest, four[0], four[1]);
+          if (part == 1) ft::mma<kBfloatK>(scores[j], first, four[0], four[1]);
+        }
       }
     }
 
@@ -210,15 +240,21 @@ __device__ inline void prefill(const Args &args) {
       }
     }
 #pragma unroll
-    for (int i = 0; i < D / 16; ++i) {
+    for (int i = 0; i < D / 16; i += 2) {
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
-        uint32_t value[4];
-        transposed(value, (v_tile ^ 32 * i) + 16 * j * Tile<D>::kRowBytes);
-        ft::mma<kBfloatV>(sums[2 * i], p_low[j], value[0], value[1]);
-        ft::mma<kBfloatV>(sums[2 * i + 1], p_low[j], value[2], value[3]);
-        ft::mma<kBfloatV>(sums[2 * i], p_high[j], value[0], value[1]);
-        ft::mma<kBfloatV>(sums[2 * i + 1], p_high[j], value[2], value[3]);
+        uint32_t value[2][4];
+        transposed(value[0], (v_tile ^ 32 * i) + 16 * j * Tile<D>::kRowBytes);
+        transposed(value[1], (v_tile ^ 32 * (i + 1)) + 16 * j * Tile<D>::kRowBytes);
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+            const uint32_t *four = &value[n / 2][n % 2 * 2];
+            if (part == 0) ft::mma<kBfloatV>(sums[2 * i + n], p_low[j], four[0], four[1]);
+            if (part == 1) ft::mma<kBfloatV>(sums[2 * i + n], p_high[j], four[0], four[1]);
+          }
+        }
       }
     }
   }

@@ -142,7 +142,7 @@ fn top_k(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
 type Heads = (usize, usize, usize);
 
 /// Sizes that a driver may have different kernels for.
-const HEADS: [Heads; 4] = [(6, 2, 32), (3, 3, 64), (5, 1, 128), (12, 2, 256)];
+const HEADS: [Heads; 4] = [(6, 2, 32), (2, 2, 64), (3, 1, 128), (6, 1, 256)];
 
 /// Caches, queries and the call both attention checks share.
 struct Attend {

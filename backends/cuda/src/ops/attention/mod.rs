@@ -27,7 +27,10 @@ const MAX_QUERIES: usize = 16;
 /// Most values of a head: eight in a lane.
 const MAX_HEAD: usize = 256;
 
-/// Threads of a block of `attention`.
+/// Most values of a slot for tensor cores: its bytes are counted in 31 bits.
+const MAX_SLOT: usize = 1 << 29;
+
+/// Threads of a block of `attention` and `attention_step`.
 const THREADS: u32 = 256;
 
 /// Columns and chunks that a block of `attention_combine` takes at a time.
@@ -191,10 +194,17 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
     let k = Cache::new(bind, &op.cache.k, sizes.lane_values())?;
     let v = Cache::new(bind, &op.cache.v, 2)?;
     let types = [op.cache.k.dtype(), op.cache.v.dtype()];
-    let aligned = bind.wide(&[k.memory.address(), v.memory.address(), out.address()]);
+    let aligned = bind.wide(&[k.memory.address(), v.memory.address(), out.address()])
+        && sizes.kv_heads * sizes.head_dim <= MAX_SLOT;
     let shape = Shape::of(bind.target(), sizes.head_dim, types, aligned);
-    if let (Some(shape), Regime::Prefill) = (shape, op.regime) {
-        return tensor::prefill(bind, op, (&sizes, shape), (&k, &v));
+    match (shape, op.regime) {
+        (Some(shape), Regime::Prefill) => {
+            return tensor::prefill(bind, op, (&sizes, shape), (&k, &v));
+        }
+        (Some(shape), Regime::Step) if tensor::holds(op, sizes.rows) => {
+            return tensor::step(bind, op, (&sizes, shape, &mask), (&k, &v));
+        }
+        _ => {}
     }
     let (parents, depths) = match &mask.tree {
         Some(tree) => (Some(&tree.parents), Some(&tree.depths)),
