@@ -183,7 +183,9 @@ impl Launch {
             DeviceFault::BadOperands { op: self.function.name(), detail }
         })?;
         if self.shared_bytes + self.function.static_shared() > SHARED_FREE {
-            self.function.allow_shared(entered, self.shared_bytes)?;
+            // All there is: a later launch with less must not take it from this one.
+            let most = core.limits.shared_per_block.saturating_sub(self.function.static_shared());
+            self.function.allow_shared(entered, most)?;
         }
         Ok(self)
     }
