@@ -28,7 +28,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let arg = |i: usize, or: &str| args.get(i).cloned().unwrap_or(or.to_owned());
     let (types, shapes) = (arg(0, "Q4_K,Q6_K"), arg(1, SHAPES));
-    let rows = arg(2, "1,8,16,24,48");
+    let rows = arg(2, "1,8,16,24,48,512,2048,4096");
     let driver = CudaDriver::new();
     let devices = driver.devices().unwrap_or_default();
     let Some(info) = devices.first().filter(|info| driver.score(info) > 0) else {
