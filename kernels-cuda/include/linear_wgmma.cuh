@@ -101,7 +101,7 @@ __device__ inline void dense(const Dense &o, int rows) {
   };
 
   if (group == 0) {
-    hopper::registers_give<24>();
+    hopper::registers_give<40>();
     if (threadIdx.x == 0) {
       const int64_t line_a = static_cast<int64_t>(o.padded) * 128;
       const int64_t line_b = static_cast<int64_t>(o.features) * 128;
@@ -121,7 +121,7 @@ __device__ inline void dense(const Dense &o, int rows) {
       }
     }
   } else {
-    hopper::registers_take<240>();
+    hopper::registers_take<232>();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, t = lane % 4;
     auto release = [&](int which) {
       if (lane < kCluster) hopper::barrier_arrive(emptied + 8 * which, lane);
