@@ -26,7 +26,7 @@ pub enum WantLogits {
 }
 
 /// Rows of prefill calls that have graphs of their own beside that of a whole chunk.
-const SHORT_CHUNKS: [usize; 2] = [512, 64];
+const SHORT_CHUNKS: [usize; 2] = [512, 128];
 
 /// A sequence: its caches, its activations and its recorded graphs.
 ///
