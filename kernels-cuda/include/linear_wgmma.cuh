@@ -9,8 +9,8 @@
 // b1) of `ft::mma`. That makes a product of 16 inputs the same here and there, input by
 // input.
 //
-// Order of a sum: that of linear.cuh, to the bit. Slices of `slice_lines`, in each one chain
-// of products of 16 inputs, ascending; slices are added up ascending.
+// Order of a sum: that of linear_prefill.cuh, to the bit. Slices of `slice_lines`, in each
+// one chain of products of 16 inputs, ascending; slices are added up ascending.
 #pragma once
 
 #include "linear.cuh"
