@@ -8,15 +8,12 @@
 // and rows that fill up a group are zero. A row alone decides its bits.
 #pragma once
 
-#include "mma.cuh"
+#include "activations.cuh"
 #include "wide.cuh"
 
 namespace ft {
 
-constexpr int kPackThreads = 1024;  // of a block, at most
-
-// Orders of inputs: brick.cuh. The numbers of ops/linear/kernels.rs of the driver.
-enum Order : unsigned { kBlocks = 0, kScalars = 1, kBfloatScalars = 2 };
+using linear::kBfloatScalars, linear::kBlocks, linear::kPackThreads;
 
 struct PackTo {
   unsigned order;
@@ -30,33 +27,6 @@ struct PackTo {
     return (rows + whole - 1) / whole * whole;
   }
 };
-
-// Largest of a block of whole warps, the same for each thread.
-__device__ inline float block_largest(float x) {
-  __shared__ float each[kPackThreads / 32];
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
-  if (threadIdx.x % 32 == 0) each[threadIdx.x / 32] = x;
-  __syncthreads();
-  const int lane = threadIdx.x % 32;
-  x = lane < static_cast<int>(blockDim.x) / 32 ? each[lane] : 0.0f;
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
-  return x;
-}
-
-__device__ inline float largest_of(float4 x) {
-  return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
-}
-
-// Two registers of an operand.
-__device__ inline uint2 pack4(unsigned order, float4 x, float up) {
-  x = make_float4(__fmul_rn(x.x, up), __fmul_rn(x.y, up), __fmul_rn(x.z, up),
-                  __fmul_rn(x.w, up));
-  if (order == kBlocks) return make_uint2(pack_half(x.x, x.z), pack_half(x.y, x.w));
-  if (order == kScalars) return make_uint2(pack_half(x.x, x.y), pack_half(x.z, x.w));
-  return make_uint2(pack_bfloat(x.x, x.y), pack_bfloat(x.z, x.w));
-}
 
 // Packs row `row`, by one block of whole warps: `first(i)` makes four elements from the i-th
 // on, once for each that exists; `again(i)` gives them a second time. Elements past `k` are
@@ -100,24 +70,20 @@ __device__ inline void pack_row(const PackTo &o, int row, bool live, int k, Firs
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     if (static_cast<int>(threadIdx.x + i * blockDim.x) >= pieces) break;
-    largest = fmaxf(largest, fmaxf(largest_of(held[i][0]), largest_of(held[i][1])));
+    largest = fmaxf(largest, fmaxf(linear::largest_of(held[i][0]), linear::largest_of(held[i][1])));
   }
   for (int piece = threadIdx.x + kHeld * blockDim.x; piece < pieces; piece += blockDim.x) {
     const int at = start(piece);
-    if (at < k) largest = fmaxf(largest, largest_of(first(at)));
-    if (at + apart < k) largest = fmaxf(largest, largest_of(first(at + apart)));
+    if (at < k) largest = fmaxf(largest, linear::largest_of(first(at)));
+    if (at + apart < k) largest = fmaxf(largest, linear::largest_of(first(at + apart)));
   }
   float up = 1.0f, down = 1.0f;
   if (o.order != kBfloatScalars) {
-    largest = block_largest(largest);
-    const int biased = static_cast<int>(__float_as_uint(largest) >> 23);
-    const int exponent = min(127, max(-100, biased - 127));
-    up = __uint_as_float(static_cast<unsigned>(14 - exponent + 127) << 23);
-    down = __uint_as_float(static_cast<unsigned>(exponent - 14 + 127) << 23);
+    linear::row_scale(linear::block_largest(largest), up, down);
   }
   if (threadIdx.x == 0) o.factors[row] = down;
   auto put = [&](int piece, float4 a, float4 b) {
-    const uint2 low = pack4(o.order, a, up), high = pack4(o.order, b, up);
+    const uint2 low = linear::pack4(o.order, a, up), high = linear::pack4(o.order, b, up);
     place(piece) = make_uint4(low.x, low.y, high.x, high.y);
   };
 #pragma unroll

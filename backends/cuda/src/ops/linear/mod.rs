@@ -2,14 +2,18 @@
 //!
 //! - `kernels`: the kernels for each weight type;
 //! - `plan`: how sums and grids are cut up;
-//! - `bricks`: steps of weights in bricks, several parts at once.
+//! - `bricks`: steps of weights in bricks, several parts at once;
+//! - `dense`: prompts on sm_90a; `dense_launch`: their launches.
 //!
 //! With fast activations the rows are packed once for each order that the parts want
-//! (`linear_pack`), then multiplied on tensor cores, up to 64 rows by a kernel that streams
-//! weights, more by one that decodes them once for 128 rows. With f32 activations, and for
-//! F32 weights, `linear_f32` does it all.
+//! (`linear_pack`), then multiplied on tensor cores: up to 64 rows of a step by a kernel that
+//! streams weights, others by one that decodes them once for 128 rows, or on sm_90a, when
+//! there are many, by one that multiplies weights decoded before. These two take a row's sums
+//! in the same order. With f32 activations, and for F32 weights, `linear_f32` does it all.
 
 mod bricks;
+mod dense;
+mod dense_launch;
 mod kernels;
 mod plan;
 
@@ -35,7 +39,6 @@ struct Shared<'a> {
     bind: &'a Bind<'a>,
     control: View<i32>,
     set: u32,
-    regime: Regime,
     x: View<f32>,
     /// Rows of `x` and of the outputs.
     inputs: i32,
@@ -46,6 +49,19 @@ struct Shared<'a> {
     /// the prefill kernel.
     padded: usize,
     k: usize,
+    route: Route,
+}
+
+/// Which kernels multiply on tensor cores. The regime and the rows that there can be decide
+/// it; bits of a regime do not depend on it, but for steps of more than 64 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// Few rows, as weights stream by.
+    Step,
+    /// Many rows, with weights decoded by each block.
+    Prefill,
+    /// Many rows, with weights decoded before.
+    Dense,
 }
 
 /// One product.
@@ -72,17 +88,24 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     let [outputs, _] = bind.dims(&first.out, "out must be [M, N]")?;
     let outs: Vec<_> = op.parts.iter().map(|part| &part.out).collect();
     bind.apart(&outs, &[&op.x, &op.control.0])?;
+    let live = inputs.min(outputs);
+    let route = match live {
+        ..=STEP_ROWS if op.regime == Regime::Step => Route::Step,
+        _ if dense::is_dense(bind.target(), live) => Route::Dense,
+        _ => Route::Prefill,
+    };
+    let whole = if route == Route::Dense { dense::ROWS } else { PREFILL_TILE };
     let mut shared = Shared {
         bind,
         control: bind.control(&op.control)?,
         set: row_set(op.rows),
-        regime: op.regime,
         x: bind.view(&op.x)?,
         inputs: bind.int(inputs)?,
         outputs: bind.int(outputs)?,
-        live: inputs.min(outputs),
-        padded: inputs.min(outputs).next_multiple_of(PREFILL_TILE),
+        live,
+        padded: live.next_multiple_of(whole),
         k,
+        route,
     };
     let parts = op.parts.iter().map(|part| shared.part(part, outputs));
     let parts = parts.collect::<Checked<Vec<_>>>()?;
@@ -96,20 +119,29 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     let (packed, planes_at, scratch) = shared.room(&parts)?;
     let mut launches = Vec::new();
     for packed in &packed {
-        launches.push(shared.pack(packed, &scratch)?);
+        launches.push(match route {
+            Route::Dense => shared.pack_dense(packed, &scratch)?,
+            _ => shared.pack(packed, &scratch)?,
+        });
     }
     for group in shared.groups(&parts) {
         launches.push(shared.step(&group, &packed, planes_at, &scratch)?);
     }
     for part in parts.iter().filter(|part| !shared.is_grouped(part)) {
         match part.mma {
+            Some(_) if route == Route::Dense => {
+                launches.extend(shared.multiply_dense(part, &packed, planes_at, &scratch)?);
+            }
             Some(_) => launches.extend(shared.multiply(part, &packed, planes_at, &scratch)?),
             None => launches.push(shared.plain(part)?),
         }
     }
     let variant = match parts.iter().any(|part| part.mma.is_some()) {
-        true if shared.is_step() => "mma",
-        true => "mma-prefill",
+        true => match route {
+            Route::Step => "mma",
+            Route::Prefill => "mma-prefill",
+            Route::Dense => "wgmma",
+        },
         false => "f32",
     };
     let dtype = first.weight.spec.dtype;
@@ -124,7 +156,7 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
 
 impl Shared<'_> {
     fn is_step(&self) -> bool {
-        self.regime == Regime::Step && self.live <= STEP_ROWS
+        self.route == Route::Step
     }
 
     /// Checks one part.
@@ -146,7 +178,8 @@ impl Shared<'_> {
     }
 
     /// Scratch memory: the packed activations, each with the factors of the rows behind,
-    /// then the planes of the part that has most. Returns where the planes begin, too.
+    /// then the planes, or the decoded weight, of the part that has most. Returns where
+    /// these begin, too.
     fn room(&self, parts: &[Part]) -> Checked<(Vec<Packed>, usize, Scratch)> {
         let (mut packed, mut planes) = (Vec::<Packed>::new(), Some(0usize));
         let mut end = Some(0usize);
@@ -166,6 +199,10 @@ impl Shared<'_> {
             if self.is_step() && !mma.bricks && slices.count > 1 {
                 let rows = self.live * slices.count * size_of::<f32>();
                 let bytes = rows.checked_mul(part.weight.spec.rows);
+                planes = planes.zip(bytes).map(|(a, b)| a.max(b));
+            }
+            if self.route == Route::Dense {
+                let bytes = self.dense(mma, part).bytes();
                 planes = planes.zip(bytes).map(|(a, b)| a.max(b));
             }
         }
