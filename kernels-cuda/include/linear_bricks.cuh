@@ -60,7 +60,26 @@ __device__ inline void finish(const Step &o, const Matrix &matrix, int row, int 
   *at = matrix.accumulate ? __fadd_rn(*at, value) : value;
 }
 
+// Has the bricks that follow a warp's first ones brought to the second-level cache, while
+// there is nothing to do but wait for the predecessor.
+template <int kBytes, int kTiles>
+__device__ inline void ask_for(const uint8_t *const (&bricks)[kTiles], int units, int lane) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int kAhead = 4;
+  const uint32_t bytes = (min(units, kAhead + 1) - 1) * kBytes;
+  if (lane < kTiles && units > 1) {
+    const uint8_t *from = bricks[0];
+#pragma unroll
+    for (int i = 1; i < kTiles; i++) from = lane == i ? bricks[i] : from;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + kBytes), "r"(bytes)
+                 : "memory");
+  }
+#endif
+}
+
 constexpr int kStepThreads = 384;  // at most
+
+constexpr int kMostSlices = 8;
 
 // A block, one to a multiprocessor, has a range of the tiles, one slice of their inputs, and
 // 8 * kColumns rows. It goes through its tiles `groups * kTiles` at a time. Warp
@@ -116,6 +135,7 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
     }
   }
 
+  ask_for<Type::kBytes>(bricks, own_units, lane);
   after_previous();
   const Rows rows = row_set(site, control, set, inputs, outputs);
   const int first_row = blockIdx.z * 8 * kColumns;
@@ -259,24 +279,30 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
   __syncthreads();
   if (before != gridDim.y - 1) return;
   __threadfence();
-  const int width = (end_tile - first_tile) * 16, slices = gridDim.y;
+  const int fours = (end_tile - first_tile) * 4, slices = gridDim.y;
   const int live = min(rows.count - first_row, 8 * kColumns);
   const int64_t plane = static_cast<int64_t>(rows.count) * o.tiles * 16;
-  for (int i = threadIdx.x; i < live * width; i += blockDim.x) {
-    const int row = first_row + i / width, at = first_tile * 16 + i % width;
-    const Matrix matrix = pick(matrices, at / 16);
-    const int feature = at - matrix.first * 16;
-    if (feature >= matrix.n) continue;
+  for (int i = threadIdx.x; i < live * fours; i += blockDim.x) {
+    const int row = first_row + i / fours, at = first_tile * 16 + i % fours * 4;
     const float *from = o.planes + static_cast<int64_t>(row) * o.tiles * 16 + at;
-    float each[16];
+    float4 each[kMostSlices];
 #pragma unroll
-    for (int s = 0; s < 16; s++) each[s] = s < slices ? __ldcg(from + s * plane) : 0.0f;
-    float sum = each[0];
-#pragma unroll
-    for (int s = 1; s < 16; s++) {
-      if (s < slices) sum = __fadd_rn(sum, each[s]);
+    for (int s = 0; s < kMostSlices; s++) {
+      if (s < slices) each[s] = __ldcg(reinterpret_cast<const float4 *>(from + s * plane));
     }
-    finish(o, matrix, row, feature, sum);
+    float sum[4] = {each[0].x, each[0].y, each[0].z, each[0].w};
+#pragma unroll
+    for (int s = 1; s < kMostSlices; s++) {
+      if (s >= slices) break;
+      sum[0] = __fadd_rn(sum[0], each[s].x), sum[1] = __fadd_rn(sum[1], each[s].y);
+      sum[2] = __fadd_rn(sum[2], each[s].z), sum[3] = __fadd_rn(sum[3], each[s].w);
+    }
+    const Matrix matrix = pick(matrices, at / 16);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int feature = at - matrix.first * 16 + e;
+      if (feature < matrix.n) finish(o, matrix, row, feature, sum[e]);
+    }
   }
 }
 

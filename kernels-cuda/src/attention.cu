@@ -1,4 +1,6 @@
-// Attention with grouped queries over the cache: causal, over a token tree, of a block.
+// Attention with grouped queries over the cache: causal, over a token tree, of a block. For
+// what attention_step.cu and attention_prefill.cu do not take: caches of floats, heads of
+// other sizes, caches that cannot be read 16 bytes at once.
 //
 // Layouts: q [M, Hq, q_stride] F32; k, v [context, Hkv, d] F32, F16 or BF16, of types of
 // their own; out [M, Hq, d] F32. Query head h reads key-value head h / group.

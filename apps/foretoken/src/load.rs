@@ -139,9 +139,9 @@ pub(crate) fn session_options(
             default.max(demand.tokens.min(config.context_length))
         }
     };
-    let mut options = SessionOptions::new(context);
+    let mut options = SessionOptions::on(&device.info(), context);
     options.kv_type = args.cache_type;
-    options.chunk = args.chunk;
+    options.chunk = args.chunk.unwrap_or(options.chunk);
     if demand.all_logits {
         options.logit_rows = logit_rows(file.config.vocab, options.chunk);
     }

@@ -51,6 +51,7 @@ impl CpuDriver {
             warp_width: 1,
             memory_total: total.unwrap_or(limit),
             memory_free: host::memory_available().map_or(limit, |free| free.min(limit)),
+            prefill_chunk: 512,
             features: vec![self.options.isa.unwrap_or_else(Isa::detect).name().to_owned()],
         }
     }

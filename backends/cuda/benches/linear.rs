@@ -5,8 +5,10 @@
 //!
 //! A graph holds the operation with several copies of the weight in turn, together larger
 //! than the second-level cache. Times are those of the device's clock, the best of several
-//! replays, for one operation: the packing of activations and gaps between kernels are in
-//! it. `GB/s` counts the weight's bytes.
+//! replays, for one operation: the packing of activations, the decoding of weights and gaps
+//! between kernels are in it. `GB/s` counts the weight's bytes. `no rows` is the time of the
+//! same launches when no row is live: of weights that are decoded before they are multiplied,
+//! and of launching; the rest grows with rows.
 
 #![allow(clippy::print_stdout)]
 
@@ -28,7 +30,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let arg = |i: usize, or: &str| args.get(i).cloned().unwrap_or(or.to_owned());
     let (types, shapes) = (arg(0, "Q4_K,Q6_K"), arg(1, SHAPES));
-    let rows = arg(2, "1,8,16,24,48");
+    let rows = arg(2, "1,8,16,24,48,512,2048,4096");
     let driver = CudaDriver::new();
     let devices = driver.devices().unwrap_or_default();
     let Some(info) = devices.first().filter(|info| driver.score(info) > 0) else {
@@ -37,7 +39,10 @@ fn main() {
     };
     let device = driver.open(info.index).expect("a device");
     println!("{} ({})", info.name, info.arch);
-    println!("{:<9} {:>12} {:>5} {:>9} {:>7} {:>8}", "type", "NxK", "M", "us", "GB/s", "TFLOP/s");
+    println!(
+        "{:<9} {:>12} {:>5} {:>9} {:>7} {:>8} {:>9}",
+        "type", "NxK", "M", "us", "GB/s", "TFLOP/s", "no rows"
+    );
     for name in types.split(',') {
         let (base, activations) = match name.strip_suffix(":f32") {
             Some(base) => (base, Activations::F32),
@@ -49,13 +54,14 @@ fn main() {
             let (n, k): (usize, usize) = (n.parse().expect("N"), k.parse().expect("K"));
             let case = Case::new(&*device, &weight(dtype, n, k), activations).expect("weights");
             for m in rows.split(',').map(|m| m.parse::<usize>().expect("M")) {
-                let ns = case.run(m).expect("a run");
+                let [ns, idle] = case.run(m).expect("a run");
                 let bytes = case.weights[0].bytes() as f64;
                 println!(
-                    "{name:<9} {shape:>12} {m:>5} {:>9.1} {:>7.0} {:>8.1}",
+                    "{name:<9} {shape:>12} {m:>5} {:>9.1} {:>7.0} {:>8.1} {:>9.1}",
                     ns / 1e3,
                     bytes / ns,
-                    2.0 * (m * n * k) as f64 / ns / 1e3
+                    2.0 * (m * n * k) as f64 / ns / 1e3,
+                    idle / 1e3
                 );
             }
         }
@@ -84,15 +90,14 @@ impl<'a> Case<'a> {
         Ok(Tensor::new(&buffer, 0, dtype, shape)?)
     }
 
-    /// Nanoseconds of one operation of `m` rows.
-    fn run(&self, m: usize) -> Result<f64> {
+    /// Nanoseconds of one operation of `m` rows, and of the same with none of them live.
+    fn run(&self, m: usize) -> Result<[f64; 2]> {
         let WeightSpec { rows, cols, .. } = self.weights[0].spec;
         let control = self.tensor(DType::I32, &[4])?;
         let clock = self.tensor(DType::I64, &[2])?;
         let x = self.tensor(DType::F32, &[m, cols])?;
         let out = self.tensor(DType::F32, &[m, rows])?;
         let mut stream = self.device.stream()?;
-        stream.write(control.buffer(), 0, &(m as i32).to_le_bytes())?;
         let values = (0..m * cols).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0);
         let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
         stream.write(x.buffer(), 0, &bytes)?;
@@ -108,14 +113,18 @@ impl<'a> Case<'a> {
         }
         kernels.push(stamp(1)?);
         let graph = self.device.record(&kernels)?;
-        let mut best = f64::MAX;
-        for _ in 0..REPLAYS {
-            stream.launch_graph(&*graph)?;
-            stream.synchronize()?;
-            let mut read = [0; 16];
-            stream.read(clock.buffer(), 0, &mut read)?;
-            let at = |i: usize| i64::from_le_bytes(read[i..i + 8].try_into().unwrap_or_default());
-            best = best.min((at(8) - at(0)) as f64 / self.weights.len() as f64);
+        let mut best = [f64::MAX; 2];
+        for (live, best) in [m, 0].into_iter().zip(&mut best) {
+            stream.write(control.buffer(), 0, &(live as i32).to_le_bytes())?;
+            for _ in 0..REPLAYS {
+                stream.launch_graph(&*graph)?;
+                stream.synchronize()?;
+                let mut read = [0; 16];
+                stream.read(clock.buffer(), 0, &mut read)?;
+                let at =
+                    |i: usize| i64::from_le_bytes(read[i..i + 8].try_into().unwrap_or_default());
+                *best = best.min((at(8) - at(0)) as f64 / self.weights.len() as f64);
+            }
         }
         Ok(best)
     }

@@ -46,10 +46,15 @@ impl Facts {
             warp_width: self.warp_width,
             memory_total: self.memory_total,
             memory_free,
+            prefill_chunk: if self.major == 9 { HOPPER_CHUNK } else { 512 },
             features: flags.chain(sizes).collect(),
         }
     }
 }
+
+/// Prompts on Hopper are multiplied as dense matrices, once each weight is decoded
+/// (`ops/linear/dense.rs`): of so many rows that this is a small part of the time.
+const HOPPER_CHUNK: usize = 2048;
 
 /// Feature name of a device that shares the host's memory.
 const INTEGRATED: &str = "integrated";
@@ -94,9 +99,10 @@ pub(crate) mod tests {
         let info = h200().info(3, 7);
         assert_eq!((info.driver, info.index, info.arch.as_str()), ("cuda", 3, "sm_90"));
         assert_eq!((info.units, info.warp_width, info.memory_free), (132, 32, 7));
+        assert_eq!((info.prefill_chunk, info.prefill_chunk % 64), (2048, 0));
         assert_eq!(info.features, ["cooperative_launch", "shared_227k", "l2_60m"]);
         let jetson = Facts { major: 12, minor: 1, integrated: true, ..h200() }.info(0, 0);
-        assert_eq!(jetson.arch, "sm_121");
+        assert_eq!((jetson.arch.as_str(), jetson.prefill_chunk), ("sm_121", 512));
         assert_eq!(jetson.features[..2], ["integrated", "cooperative_launch"]);
     }
 

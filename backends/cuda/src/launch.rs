@@ -12,6 +12,7 @@ use foretoken::device::{Buffer, DeviceFault, Kernel};
 use foretoken::kernel::KernelKey;
 
 use crate::device::{Core, CudaWeight, Entered, Function, Limits, Queue, Site};
+use crate::launch_fused::{Packing, Producer};
 use crate::memory::{Plain, View};
 
 /// Dynamic shared memory that a block may have without asking.
@@ -141,6 +142,13 @@ impl Launch {
         Self { function, grid, block, shared_bytes: 0, arguments }
     }
 
+    /// With another grid.
+    #[must_use]
+    pub(crate) fn grid(mut self, grid: [u32; 3]) -> Self {
+        self.grid = grid;
+        self
+    }
+
     /// With dynamic shared memory; past 48 KiB the device is asked to allow it.
     #[must_use]
     pub(crate) fn shared(mut self, bytes: u32) -> Self {
@@ -156,7 +164,7 @@ impl Launch {
     }
 
     /// Puts the site in front; checks sizes and limits.
-    fn finish(
+    pub(crate) fn finish(
         mut self,
         core: &Core,
         entered: &Entered<'_>,
@@ -179,7 +187,9 @@ impl Launch {
             DeviceFault::BadOperands { op: self.function.name(), detail }
         })?;
         if self.shared_bytes + self.function.static_shared() > SHARED_FREE {
-            self.function.allow_shared(entered, self.shared_bytes)?;
+            // All there is: a later launch with less must not take it from this one.
+            let most = core.limits.shared_per_block.saturating_sub(self.function.static_shared());
+            self.function.allow_shared(entered, most)?;
         }
         Ok(self)
     }
@@ -283,6 +293,9 @@ pub(crate) struct CudaKernel {
     key: KernelKey,
     name: Arc<str>,
     launches: Vec<Launch>,
+    site: Site,
+    producer: Option<Producer>,
+    packing: Option<Packing>,
     _weights: Vec<Arc<CudaWeight>>,
 }
 
@@ -300,7 +313,35 @@ impl CudaKernel {
         let launches = launches.into_iter().map(finish).collect::<Result<_, _>>()?;
         drop(entered);
         let (core, name) = (Arc::clone(core), key.to_string().into());
-        Ok(Self { core, key, name, launches, _weights: weights })
+        let (producer, packing) = (None, None);
+        Ok(Self { core, key, name, launches, site, producer, packing, _weights: weights })
+    }
+
+    /// Says how rows can be made and packed at once.
+    #[must_use]
+    pub(crate) fn producing(self, producer: Producer) -> Self {
+        Self { producer: Some(producer), ..self }
+    }
+
+    /// Says what the first launch packs.
+    #[must_use]
+    pub(crate) fn packing_first(self, packing: Option<Packing>) -> Self {
+        Self { packing, ..self }
+    }
+
+    /// How its rows can be made and packed at once.
+    pub(crate) fn producer(&self) -> Option<&Producer> {
+        self.producer.as_ref()
+    }
+
+    /// What its first launch packs.
+    pub(crate) fn packing(&self) -> Option<&Packing> {
+        self.packing.as_ref()
+    }
+
+    /// Where it reports.
+    pub(crate) fn site(&self) -> Site {
+        self.site
     }
 
     /// Which device it was prepared for.

@@ -27,6 +27,7 @@ mod device;
 mod driver;
 mod facts;
 mod launch;
+mod launch_fused;
 mod memory;
 mod ops;
 mod problem;

@@ -44,6 +44,7 @@ impl Facts {
             warp_width: self.warp_width,
             memory_total: self.memory_total,
             memory_free,
+            prefill_chunk: 512,
         }
     }
 }

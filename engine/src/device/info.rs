@@ -24,6 +24,9 @@ pub struct DeviceInfo {
     pub memory_total: u64,
     /// Bytes of memory free when asked.
     pub memory_free: u64,
+    /// Tokens of a prefill chunk that suit it, a multiple of 64: where more would not make a
+    /// prompt notably faster. A wish, not a limit.
+    pub prefill_chunk: usize,
     /// Instruction-set features in use, for example `avx512_vnni`.
     pub features: Vec<String>,
 }

@@ -76,7 +76,7 @@ impl Engine {
         let weights = WeightPlan::new(&config, &provider, &*device, options.activations)?;
         let info = device.info();
         let context = || default_context(&config, weights.bytes(), &info);
-        let session = session.unwrap_or_else(|| SessionOptions::new(context()));
+        let session = session.unwrap_or_else(|| SessionOptions::on(&info, context()));
         let planned = plan(&config, weights.bytes(), &info, &session)?;
         fits(&planned, &info, session.context)?;
         stage(LoadStage::Planned(&planned));

@@ -58,6 +58,14 @@ impl SessionOptions {
         Self { context, kv_type: KvType::default(), chunk: 512, logit_rows: 1, speculation: None }
     }
 
+    /// The same on this device, with the chunks that suit it, or fewer tokens where the
+    /// context has no more.
+    pub fn on(info: &DeviceInfo, context: usize) -> Self {
+        let most = context.max(1).checked_next_multiple_of(PREFILL_GRID).unwrap_or(MAX_CHUNK);
+        let chunk = info.prefill_chunk.next_multiple_of(PREFILL_GRID).min(most).min(MAX_CHUNK);
+        Self { chunk: chunk.max(PREFILL_GRID), ..Self::new(context) }
+    }
+
     /// Slots of the KV cache: rejected rows lie past the context for a moment.
     pub fn slots(&self) -> usize {
         self.context.saturating_add(self.speculation.map_or(0, |s| s.rows))
@@ -133,7 +141,7 @@ pub fn plan(
 pub fn default_context(config: &ModelConfig, weights: u64, info: &DeviceInfo) -> usize {
     let mut context = config.context_length.min(DEFAULT_CONTEXT);
     while context > 512 {
-        let planned = plan(config, weights, info, &SessionOptions::new(context));
+        let planned = plan(config, weights, info, &SessionOptions::on(info, context));
         if planned.is_ok_and(|p| p.total() <= info.memory_free / 10 * 9) {
             break;
         }

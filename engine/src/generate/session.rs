@@ -25,6 +25,9 @@ pub enum WantLogits {
     All,
 }
 
+/// Rows of prefill calls that have graphs of their own beside that of a whole chunk.
+const SHORT_CHUNKS: [usize; 2] = [512, 128];
+
 /// A sequence: its caches, its activations and its recorded graphs.
 ///
 /// `committed` tokens have final state. Nothing is reserved after creation.
@@ -39,7 +42,8 @@ pub struct Session {
     /// Step calls of one row: plain decoding.
     single_graph: Arc<dyn Graph>,
     step_graph: Arc<dyn Graph>,
-    prefill_graph: Arc<dyn Graph>,
+    /// Prefill calls of up to so many rows, descending.
+    prefill_graphs: Vec<(usize, Arc<dyn Graph>)>,
     pub(super) committed: usize,
     /// Anew with every step back.
     pub(super) lineage: u64,
@@ -82,14 +86,21 @@ impl Session {
         };
         builder.tap = speculation.as_ref().and_then(Speculation::tap);
         // A graph is as large as its buffers: calls of few rows have graphs of their own.
+        // The largest first: what kernels share is then large enough for all.
         let (single, few) = (buffers.first_rows(1)?, buffers.first_rows(STEP_ROWS)?);
+        let short = SHORT_CHUNKS.into_iter().filter(|rows| *rows < options.rows());
+        let short = short.map(|rows| Ok((rows, buffers.first_rows(rows)?)));
+        let short = short.collect::<Result<Vec<_>>>()?;
         let graph = |regime, buffers| -> Result<Arc<dyn Graph>> {
             let ops = GraphBuilder { buffers, ..builder }.build(regime)?;
             record(&**device, ops.iter().map(|traced| &traced.op))
         };
+        let mut prefill_graphs = vec![(options.rows(), graph(Regime::Prefill, &buffers)?)];
+        for (rows, buffers) in &short {
+            prefill_graphs.push((*rows, graph(Regime::Prefill, buffers)?));
+        }
         let single_graph = graph(Regime::Step, &single)?;
         let step_graph = graph(Regime::Step, &few)?;
-        let prefill_graph = graph(Regime::Prefill, &buffers)?;
         let stream = device.stream()?;
         let logits = vec![0.0; options.logit_rows * config.vocab];
         let mut session = Self {
@@ -101,7 +112,7 @@ impl Session {
             buffers,
             single_graph,
             step_graph,
-            prefill_graph,
+            prefill_graphs,
             committed: 0,
             lineage: next_lineage(),
             fallbacks: Vec::new(),
@@ -268,10 +279,15 @@ impl Session {
             speculation.make_room(&mut *self.stream, self.committed, tokens.len())?;
         }
         let count = self.write_inputs(tokens, want)?;
+        let capacity = self.options.rows();
         let graph = match regime {
             Regime::Step if tokens.len() == 1 => &self.single_graph,
             Regime::Step => &self.step_graph,
-            Regime::Prefill => &self.prefill_graph,
+            Regime::Prefill => {
+                let mut fitting = self.prefill_graphs.iter().rev();
+                let fitting = fitting.find(|(rows, _)| tokens.len() <= *rows);
+                &fitting.ok_or(GenerateFault::TooManyRows { asked: tokens.len(), capacity })?.1
+            }
         };
         self.stream.launch_graph(&**graph)?;
         self.finish(tokens.len(), count)

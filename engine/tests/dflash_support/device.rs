@@ -73,6 +73,7 @@ impl Device for Counting {
             warp_width: 1,
             memory_total: u64::MAX,
             memory_free: u64::MAX,
+            prefill_chunk: 512,
             features: Vec::new(),
         }
     }

@@ -109,10 +109,10 @@ pub(crate) struct SessionArgs {
     #[arg(long, visible_alias = "kv-type", value_name = "TYPE", default_value = KvType::default().name())]
     #[arg(value_parser = kv_type(), help_heading = "Precision and memory")]
     pub(crate) cache_type: KvType,
-    /// Prompt tokens of one pass, a multiple of 64
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = chunk)]
+    /// Prompt tokens of one pass, a multiple of 64 [default: what suits the device]
+    #[arg(long, value_name = "N", value_parser = chunk)]
     #[arg(help_heading = "Precision and memory", allow_negative_numbers = true)]
-    pub(crate) chunk: usize,
+    pub(crate) chunk: Option<usize>,
 }
 
 /// A text, from one place.

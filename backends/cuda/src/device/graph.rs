@@ -8,7 +8,8 @@ use cudarc::driver::sys;
 use foretoken::device::{DeviceFault, Graph};
 
 use super::{Context, Core, Entered, Queue};
-use crate::launch::CudaKernel;
+use crate::launch::{CudaKernel, Launch};
+use crate::launch_fused;
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`: when all blocks have let dependents go.
 const PROGRAMMATIC_PORT: u8 = sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8;
@@ -97,7 +98,8 @@ fn record(core: &Core, kernels: &[Arc<CudaKernel>]) -> Result<Executable, Device
     // Kernels that wait for their predecessors themselves (`after_previous` in
     // foretoken.cuh) may take their places while those still run.
     let early = core.code().target.number >= 90;
-    let made = instantiate(&entered, graph, kernels, early);
+    let made = launch_fused::launches(core, &entered, kernels)
+        .and_then(|launches| instantiate(&entered, graph, &launches, early));
     // SAFETY: the template is ours; the executable does not need it.
     unsafe { (entered.work().cuGraphDestroy)(graph) };
     Ok(Executable { context: Arc::clone(&core.context), raw: made? })
@@ -106,7 +108,7 @@ fn record(core: &Core, kernels: &[Arc<CudaKernel>]) -> Result<Executable, Device
 fn instantiate(
     entered: &Entered<'_>,
     graph: sys::CUgraph,
-    kernels: &[Arc<CudaKernel>],
+    launches: &[(Launch, &str)],
     early: bool,
 ) -> Result<sys::CUgraphExec, DeviceFault> {
     let edge = match early {
@@ -119,19 +121,17 @@ fn instantiate(
         false => sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] },
     };
     let mut last: Option<sys::CUgraphNode> = None;
-    for kernel in kernels {
-        for launch in kernel.launches() {
-            // SAFETY: the graph is under construction.
-            let node = unsafe { launch.add_to(entered, graph, kernel.name())? };
-            if let Some(last) = last {
-                let add = entered.work().cuGraphAddDependencies_v2;
-                // SAFETY: two nodes of the graph, and one edge's data; all are read only.
-                let status =
-                    unsafe { add(graph, &raw const last, &raw const node, &raw const edge, 1) };
-                entered.check("cuGraphAddDependencies", status)?;
-            }
-            last = Some(node);
+    for (launch, name) in launches {
+        // SAFETY: the graph is under construction.
+        let node = unsafe { launch.add_to(entered, graph, name)? };
+        if let Some(last) = last {
+            let add = entered.work().cuGraphAddDependencies_v2;
+            // SAFETY: two nodes of the graph, and one edge's data; all are read only.
+            let status =
+                unsafe { add(graph, &raw const last, &raw const node, &raw const edge, 1) };
+            entered.check("cuGraphAddDependencies", status)?;
         }
+        last = Some(node);
     }
     let mut raw = ptr::null_mut();
     // SAFETY: writes one handle; no flags.

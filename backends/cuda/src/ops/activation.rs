@@ -1,11 +1,12 @@
 //! Elementwise gates: of the feed-forward block, and on an attention layer's output.
 
 use foretoken::device::DeviceFault;
-use foretoken::kernel::{KernelKey, OutputGate, SwiGlu};
+use foretoken::kernel::{KernelKey, OutputGate, RowSet, SwiGlu};
 use foretoken::tensor::DType;
 
-use super::Bind;
+use super::{Bind, pack_threads};
 use crate::launch::{CudaKernel, Launch};
+use crate::launch_fused::Producer;
 
 /// Elements of a row that a block takes, as in the source.
 const TILE: usize = 1024;
@@ -44,7 +45,23 @@ pub(super) fn swiglu(bind: &Bind<'_>, op: &SwiGlu) -> Result<CudaKernel, DeviceF
         .arg(bind.int(width)?)
         .arg(tiles)
         .arg(u32::from(wide));
-    bind.kernel(key("swiglu"), vec![launch], Vec::new())
+    let control = bind.control(&op.control)?;
+    let function = bind.function("activation", "swiglu_pack")?;
+    let packing = Launch::new(&function, grid, [pack_threads(width), 1, 1])
+        .arg(&control)
+        .arg(&gate)
+        .arg(&up)
+        .arg(&out)
+        .arg(bind.int(rows)?)
+        .arg(bind.int(width)?)
+        .arg(u32::from(wide));
+    let producer = Producer {
+        launch: packing,
+        out: out.address(),
+        control: control.address(),
+        rows: RowSet::All,
+    };
+    Ok(bind.kernel(key("swiglu"), vec![launch], Vec::new())?.producing(producer))
 }
 
 /// `x *= sigmoid(gate)`.
@@ -70,5 +87,21 @@ pub(super) fn output_gate(bind: &Bind<'_>, op: &OutputGate) -> Result<CudaKernel
         .arg(bind.int(head_dim)?)
         .arg(tiles)
         .arg(u32::from(wide));
-    bind.kernel(key("output_gate"), vec![launch], Vec::new())
+    let control = bind.control(&op.control)?;
+    let function = bind.function("activation", "output_gate_pack")?;
+    let packing = Launch::new(&function, grid, [pack_threads(heads * head_dim), 1, 1])
+        .arg(&control)
+        .arg(&q)
+        .arg(&x)
+        .arg(bind.int(rows)?)
+        .arg(bind.int(heads)?)
+        .arg(bind.int(head_dim)?)
+        .arg(u32::from(wide));
+    let producer = Producer {
+        launch: packing,
+        out: x.address(),
+        control: control.address(),
+        rows: RowSet::All,
+    };
+    Ok(bind.kernel(key("output_gate"), vec![launch], Vec::new())?.producing(producer))
 }

@@ -67,3 +67,10 @@ pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
         _ => return Err(bind.unsupported(DType::F32).into()),
     }))
 }
+
+/// Threads of a block that packs a row: one to each piece of eight inputs, as far as there
+/// are threads (`kPackThreads`).
+fn pack_threads(width: usize) -> u32 {
+    let threads = width.div_ceil(8).next_multiple_of(32).min(1024);
+    u32::try_from(threads).unwrap_or(1024)
+}

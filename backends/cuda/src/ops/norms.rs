@@ -4,8 +4,9 @@ use foretoken::device::DeviceFault;
 use foretoken::kernel::{GatedNorm, KernelKey, RmsNorm, RowSet};
 use foretoken::tensor::DType;
 
-use super::{Bind, row_set};
+use super::{Bind, pack_threads, row_set};
 use crate::launch::{CudaKernel, Launch};
+use crate::launch_fused::Producer;
 
 /// Heads of a block of `gated_norm`: one to a warp.
 const HEADS: usize = 4;
@@ -46,8 +47,23 @@ pub(super) fn rms(bind: &Bind<'_>, op: &RmsNorm) -> Result<CudaKernel, DeviceFau
         .arg(bind.int(width)?)
         .arg(op.eps)
         .arg(u32::from(wide));
+    let control = bind.control(&op.control)?;
+    let function = bind.function("norms", "rms_norm_pack")?;
+    let packing = Launch::new(&function, grid, [threads(width), 1, 1])
+        .arg(&control)
+        .arg(row_set(op.rows))
+        .arg(&x)
+        .arg(&weight)
+        .arg(&out)
+        .arg(bind.int(rows)?)
+        .arg(bind.int(out_rows)?)
+        .arg(bind.int(width)?)
+        .arg(op.eps)
+        .arg(u32::from(wide));
+    let producer =
+        Producer { launch: packing, out: out.address(), control: control.address(), rows: op.rows };
     let key = KernelKey { op: "rms_norm", dtype: DType::F32, regime: None, variant: "block" };
-    bind.kernel(key, vec![launch], Vec::new())
+    Ok(bind.kernel(key, vec![launch], Vec::new())?.producing(producer))
 }
 
 /// One warp to a head.
@@ -79,8 +95,27 @@ pub(super) fn gated(bind: &Bind<'_>, op: &GatedNorm) -> Result<CudaKernel, Devic
         .arg(bind.int(width)?)
         .arg(op.eps)
         .arg(u32::from(wide));
+    let control = bind.control(&op.control)?;
+    let function = bind.function("norms", "gated_norm_pack")?;
+    let packing = Launch::new(&function, grid, [pack_threads(heads * width), 1, 1])
+        .arg(&control)
+        .arg(&x)
+        .arg(&z)
+        .arg(&weight)
+        .arg(&out)
+        .arg(bind.int(rows)?)
+        .arg(bind.int(heads)?)
+        .arg(bind.int(width)?)
+        .arg(op.eps)
+        .arg(u32::from(wide));
+    let producer = Producer {
+        launch: packing,
+        out: out.address(),
+        control: control.address(),
+        rows: RowSet::All,
+    };
     let key = KernelKey { op: "gated_norm", dtype: DType::F32, regime: None, variant: "warp" };
-    bind.kernel(key, vec![launch], Vec::new())
+    Ok(bind.kernel(key, vec![launch], Vec::new())?.producing(producer))
 }
 
 #[cfg(test)]

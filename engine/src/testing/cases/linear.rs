@@ -13,6 +13,10 @@ use crate::testing::rig::Rig;
 /// Output features around the edges of panels.
 const FEATURES: [usize; 14] = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129];
 
+/// Rows of prompts and features, around the edges of their tiles.
+const PROMPTS: [(usize, usize); 8] =
+    [(65, 33), (127, 129), (129, 193), (192, 1), (257, 161), (513, 127), (1025, 16), (2049, 17)];
+
 /// Both activation modes.
 pub(in crate::testing) const MODES: [Activations; 2] = [Activations::Fast, Activations::F32];
 
@@ -37,6 +41,15 @@ pub(super) fn all(run: &mut Runner<'_>) {
             run.case(name, |rig| product(rig, rows, 256, activations, &[part]));
         }
     }
+    for (i, (rows, n)) in PROMPTS.into_iter().enumerate() {
+        let types = [DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::BF16, DType::Q8_0, DType::MXFP4];
+        let (dtype, accumulate) = (types[i % types.len()], i % 2 == 1);
+        for k in [256, 1536] {
+            let name = format!("linear/prompts/{dtype}/m={rows}/n={n}/k={k}");
+            let part = Part { dtype, n, accumulate };
+            run.case(name, |rig| product(rig, rows, k, Activations::Fast, &[part]));
+        }
+    }
     let part = |dtype, n, accumulate| Part { dtype, n, accumulate };
     let parts = [
         part(DType::Q4_K, 48, false),
@@ -45,7 +58,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
         part(DType::BF16, 31, true),
     ];
     for activations in MODES {
-        for rows in [1, 2, 9, 64] {
+        for rows in [1, 2, 9, 64, 300] {
             let name = format!("linear/parts/{activations:?}/m={rows}");
             run.case(name, |rig| product(rig, rows, 512, activations, &parts));
         }

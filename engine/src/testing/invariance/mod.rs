@@ -36,9 +36,12 @@ pub(super) fn all(run: &mut Runner<'_>) {
     run.case("invariance/rms_norm".into(), rms_norm);
     run.case("invariance/top_k".into(), top_k);
     for dtype in CACHES {
-        run.case(format!("invariance/attention/step/{dtype}"), |rig| step_attention(rig, dtype));
-        let name = format!("invariance/attention/prefill/{dtype}");
-        run.case(name, |rig| prefill_attention(rig, dtype));
+        for heads in HEADS {
+            let name = format!("invariance/attention/step/{dtype}/{heads:?}");
+            run.case(name, |rig| step_attention(rig, dtype, heads));
+            let name = format!("invariance/attention/prefill/{dtype}/{heads:?}");
+            run.case(name, |rig| prefill_attention(rig, dtype, heads));
+        }
     }
     for map in [HeadMap::Grouped, HeadMap::Tiled] {
         run.case(format!("invariance/gated_delta/step/{map:?}"), |rig| step_delta(rig, map));
@@ -135,35 +138,41 @@ fn top_k(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     })
 }
 
+/// Query heads, key-value heads, head_dim.
+type Heads = (usize, usize, usize);
+
+/// Sizes that a driver may have different kernels for.
+const HEADS: [Heads; 4] = [(6, 2, 32), (2, 2, 64), (3, 1, 128), (6, 1, 256)];
+
 /// Caches, queries and the call both attention checks share.
 struct Attend {
+    heads: Heads,
     cache: KvPair,
     q: Vec<f32>,
     committed: usize,
     regime: Regime,
 }
 
-const HEADS: (usize, usize, usize) = (6, 2, 32);
-
 impl Attend {
     fn new(
         rig: &mut Rig<'_>,
         dtype: DType,
+        heads: Heads,
         (rows, committed): (usize, usize),
         regime: Regime,
     ) -> crate::Result<Self> {
-        let (hq, kv, d) = HEADS;
+        let (hq, kv, d) = heads;
         let slots = committed + rows;
         let mut tensor = |name| {
             let bytes = stored(dtype, &rig.rng.floats(slots * kv * d)).1;
             rig.bytes(name, dtype, &[slots, kv, d], &bytes)
         };
         let cache = KvPair { k: tensor("k cache")?, v: tensor("v cache")? };
-        Ok(Self { cache, q: rig.rng.floats(rows * hq * d), committed, regime })
+        Ok(Self { heads, cache, q: rig.rng.floats(rows * hq * d), committed, regime })
     }
 
     fn call(&self, rig: &mut Rig<'_>, rows: Range<usize>) -> Bits {
-        let (hq, _, d) = HEADS;
+        let (hq, _, d) = self.heads;
         let n = hq * d;
         let op = Attention {
             control: rig.control([rows.len(), self.committed + rows.start, 0, 0])?,
@@ -179,14 +188,17 @@ impl Attend {
     }
 }
 
-fn step_attention(rig: &mut Rig<'_>, dtype: DType) -> Result<(), CaseFault> {
-    // The rows cross a split boundary, at slot 128.
-    let attend = Attend::new(rig, dtype, (64, 100), Regime::Step)?;
-    by_company("out", |rows| attend.call(rig, rows))
+fn step_attention(rig: &mut Rig<'_>, dtype: DType, heads: Heads) -> Result<(), CaseFault> {
+    // The rows cross split boundaries, at slots 128 and 256.
+    for committed in [100, 230] {
+        let attend = Attend::new(rig, dtype, heads, (64, committed), Regime::Step)?;
+        by_company("out", |rows| attend.call(rig, rows))?;
+    }
+    Ok(())
 }
 
-fn prefill_attention(rig: &mut Rig<'_>, dtype: DType) -> Result<(), CaseFault> {
-    let attend = Attend::new(rig, dtype, (PROMPT, 0), Regime::Prefill)?;
+fn prefill_attention(rig: &mut Rig<'_>, dtype: DType, heads: Heads) -> Result<(), CaseFault> {
+    let attend = Attend::new(rig, dtype, heads, (PROMPT, 0), Regime::Prefill)?;
     by_chunks("out", &CHUNKS, PROMPT, |rows| attend.call(rig, rows))
 }
 

@@ -60,7 +60,9 @@ pub(super) fn run(args: &BenchArgs, ui: &Ui) -> Result<()> {
 fn check(model: Option<&Path>, tests: &[Test], args: &BenchArgs) -> Result<()> {
     let config = open_model(model, &OpenOptions { mmap: !args.no_mmap })?.config;
     for &test in tests {
-        options(&[test], args).validate(&config).with_context(|| test.name())?;
+        options(SessionOptions::new(test.context()), &[test], args)
+            .validate(&config)
+            .with_context(|| test.name())?;
     }
     Ok(())
 }
@@ -168,11 +170,9 @@ fn load(model: Option<&Path>, threads: Option<usize>, args: &BenchArgs, ui: &Ui)
 }
 
 /// A session in which all of these tests can run.
-fn options(tests: &[Test], args: &BenchArgs) -> SessionOptions {
-    let context = tests.iter().map(|test| test.context()).max().unwrap_or(0);
-    let mut options = SessionOptions::new(context);
+fn options(mut options: SessionOptions, tests: &[Test], args: &BenchArgs) -> SessionOptions {
     options.kv_type = args.cache_type;
-    options.chunk = args.chunk;
+    options.chunk = args.chunk.unwrap_or(options.chunk);
     // The least room there is has two rows.
     options.speculation =
         pass_rows(tests).map(|rows| SpeculationRoom { rows: rows.max(2), ..ROOM });
@@ -200,7 +200,10 @@ fn row(
     bed: &mut Option<Bed>,
     args: &BenchArgs,
 ) -> Result<Row> {
-    let (engine, options) = (&loaded.engine, options(tests, args));
+    let engine = &loaded.engine;
+    let info = engine.device_info();
+    let context = tests.iter().map(|test| test.context()).max().unwrap_or(0);
+    let options = options(SessionOptions::on(&info, context), tests, args);
     let bed = match bed {
         Some(bed) => bed,
         None => {
@@ -216,7 +219,6 @@ fn row(
         }
     };
     let samples = bed.measure(test, args.repetitions)?;
-    let info = engine.device_info();
     let conditions = Conditions::new(&info, options, test.depth, args.activations.name());
     let name = model_name(engine, model);
     let row = Row::new(test.name(), name, &info, &samples, test.unit(), conditions);

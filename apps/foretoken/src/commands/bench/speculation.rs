@@ -59,9 +59,9 @@ pub(super) fn measure(
     for genre in GENRES {
         let prompts = prompts(engine, genre)?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-        let mut options = SessionOptions::new(longest + tokens);
+        let mut options = SessionOptions::on(&engine.device_info(), longest + tokens);
         options.kv_type = args.cache_type;
-        options.chunk = args.chunk;
+        options.chunk = args.chunk.unwrap_or(options.chunk);
         let mut lanes = Vec::new();
         for mode in MODES {
             options.speculation = drafts::room(source, mode, limits);

@@ -2,14 +2,18 @@
 //!
 //! - `kernels`: the kernels for each weight type;
 //! - `plan`: how sums and grids are cut up;
-//! - `bricks`: steps of weights in bricks, several parts at once.
+//! - `bricks`: steps of weights in bricks, several parts at once;
+//! - `dense`: prompts on sm_90a; `dense_launch`: their launches.
 //!
 //! With fast activations the rows are packed once for each order that the parts want
-//! (`linear_pack`), then multiplied on tensor cores, up to 64 rows by a kernel that streams
-//! weights, more by one that decodes them once for 128 rows. With f32 activations, and for
-//! F32 weights, `linear_f32` does it all.
+//! (`linear_pack`), then multiplied on tensor cores: up to 64 rows of a step by a kernel that
+//! streams weights, others by one that decodes them once for 128 rows, or on sm_90a, when
+//! there are many, by one that multiplies weights decoded before. These two take a row's sums
+//! in the same order. With f32 activations, and for F32 weights, `linear_f32` does it all.
 
 mod bricks;
+mod dense;
+mod dense_launch;
 mod kernels;
 mod plan;
 
@@ -22,9 +26,10 @@ use self::kernels::{Mma, Order, mma, plain};
 use self::plan::{
     PREFILL_THREADS, PREFILL_TILE, STEP_ROWS, Slices, StepShape, order, prefill_shared,
 };
-use super::{Bind, row_set};
+use super::{Bind, pack_threads, row_set};
 use crate::device::CudaWeight;
 use crate::launch::{CudaKernel, Launch, Scratch};
+use crate::launch_fused::Packing;
 use crate::memory::View;
 
 type Checked<T> = Result<T, DeviceFault>;
@@ -34,7 +39,6 @@ struct Shared<'a> {
     bind: &'a Bind<'a>,
     control: View<i32>,
     set: u32,
-    regime: Regime,
     x: View<f32>,
     /// Rows of `x` and of the outputs.
     inputs: i32,
@@ -45,6 +49,19 @@ struct Shared<'a> {
     /// the prefill kernel.
     padded: usize,
     k: usize,
+    route: Route,
+}
+
+/// Which kernels multiply on tensor cores. The regime and the rows that there can be decide
+/// it; bits of a regime do not depend on it, but for steps of more than 64 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// Few rows, as weights stream by.
+    Step,
+    /// Many rows, with weights decoded by each block.
+    Prefill,
+    /// Many rows, with weights decoded before.
+    Dense,
 }
 
 /// One product.
@@ -71,17 +88,24 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     let [outputs, _] = bind.dims(&first.out, "out must be [M, N]")?;
     let outs: Vec<_> = op.parts.iter().map(|part| &part.out).collect();
     bind.apart(&outs, &[&op.x, &op.control.0])?;
+    let live = inputs.min(outputs);
+    let route = match live {
+        ..=STEP_ROWS if op.regime == Regime::Step => Route::Step,
+        _ if dense::is_dense(bind.target(), live) => Route::Dense,
+        _ => Route::Prefill,
+    };
+    let whole = if route == Route::Dense { dense::ROWS } else { PREFILL_TILE };
     let mut shared = Shared {
         bind,
         control: bind.control(&op.control)?,
         set: row_set(op.rows),
-        regime: op.regime,
         x: bind.view(&op.x)?,
         inputs: bind.int(inputs)?,
         outputs: bind.int(outputs)?,
-        live: inputs.min(outputs),
-        padded: inputs.min(outputs).next_multiple_of(PREFILL_TILE),
+        live,
+        padded: live.next_multiple_of(whole),
         k,
+        route,
     };
     let parts = op.parts.iter().map(|part| shared.part(part, outputs));
     let parts = parts.collect::<Checked<Vec<_>>>()?;
@@ -95,30 +119,44 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Linear) -> Checked<CudaKernel> {
     let (packed, planes_at, scratch) = shared.room(&parts)?;
     let mut launches = Vec::new();
     for packed in &packed {
-        launches.push(shared.pack(packed, &scratch)?);
+        launches.push(match route {
+            Route::Dense => shared.pack_dense(packed, &scratch)?,
+            _ => shared.pack(packed, &scratch)?,
+        });
     }
     for group in shared.groups(&parts) {
         launches.push(shared.step(&group, &packed, planes_at, &scratch)?);
     }
     for part in parts.iter().filter(|part| !shared.is_grouped(part)) {
         match part.mma {
+            Some(_) if route == Route::Dense => {
+                launches.extend(shared.multiply_dense(part, &packed, planes_at, &scratch)?);
+            }
             Some(_) => launches.extend(shared.multiply(part, &packed, planes_at, &scratch)?),
             None => launches.push(shared.plain(part)?),
         }
     }
     let variant = match parts.iter().any(|part| part.mma.is_some()) {
-        true if shared.is_step() => "mma",
-        true => "mma-prefill",
+        true => match route {
+            Route::Step => "mma",
+            Route::Prefill => "mma-prefill",
+            Route::Dense => "wgmma",
+        },
         false => "f32",
     };
     let dtype = first.weight.spec.dtype;
     let key = KernelKey { op: "linear", dtype, regime: Some(op.regime), variant };
-    bind.kernel(key, launches, parts.into_iter().map(|part| part.weight).collect())
+    let packing = match &packed[..] {
+        [only] if shared.is_step() => Some(shared.packing(op, only, &scratch)?),
+        _ => None,
+    };
+    let weights = parts.into_iter().map(|part| part.weight).collect();
+    Ok(bind.kernel(key, launches, weights)?.packing_first(packing))
 }
 
 impl Shared<'_> {
     fn is_step(&self) -> bool {
-        self.regime == Regime::Step && self.live <= STEP_ROWS
+        self.route == Route::Step
     }
 
     /// Checks one part.
@@ -140,7 +178,8 @@ impl Shared<'_> {
     }
 
     /// Scratch memory: the packed activations, each with the factors of the rows behind,
-    /// then the planes of the part that has most. Returns where the planes begin, too.
+    /// then the planes, or the decoded weight, of the part that has most. Returns where
+    /// these begin, too.
     fn room(&self, parts: &[Part]) -> Checked<(Vec<Packed>, usize, Scratch)> {
         let (mut packed, mut planes) = (Vec::<Packed>::new(), Some(0usize));
         let mut end = Some(0usize);
@@ -160,6 +199,10 @@ impl Shared<'_> {
             if self.is_step() && !mma.bricks && slices.count > 1 {
                 let rows = self.live * slices.count * size_of::<f32>();
                 let bytes = rows.checked_mul(part.weight.spec.rows);
+                planes = planes.zip(bytes).map(|(a, b)| a.max(b));
+            }
+            if self.route == Route::Dense {
+                let bytes = self.dense(mma, part).bytes();
                 planes = planes.zip(bytes).map(|(a, b)| a.max(b));
             }
         }
@@ -188,8 +231,7 @@ impl Shared<'_> {
         let bind = self.bind;
         let function = bind.function("linear", "linear_pack")?;
         let blocks = bind.blocks(self.padded, 1)?;
-        // A thread to each piece of eight inputs, as far as there are threads.
-        let threads = bind.blocks((packed.pairs * 4).next_multiple_of(32).min(1024), 1)?;
+        let threads = pack_threads(self.k);
         Ok(self
             .launch(Launch::new(&function, [blocks, 1, 1], [threads, 1, 1]))
             .arg(&self.x)
@@ -199,6 +241,22 @@ impl Shared<'_> {
             .arg(bind.int(if self.is_step() { self.padded } else { PREFILL_TILE } / 8)?)
             .arg(&self.within(scratch, packed.at)?)
             .arg(&self.within(scratch, packed.at + packed.bytes)?))
+    }
+
+    /// What `pack` launches, for an operation before that can do it on its way.
+    fn packing(&self, op: &Linear, packed: &Packed, scratch: &Scratch) -> Checked<Packing> {
+        let bind = self.bind;
+        Ok(Packing {
+            x: self.x.address(),
+            control: self.control.address(),
+            rows: op.rows,
+            padded: bind.blocks(self.padded, 1)?,
+            order: packed.order as u32,
+            pairs: bind.int(packed.pairs)?,
+            tiles: bind.int(self.padded / 8)?,
+            packed: self.within(scratch, packed.at)?,
+            factors: self.within(scratch, packed.at + packed.bytes)?,
+        })
     }
 
     /// A product on tensor cores, and the sum of its slices.

@@ -1,9 +1,15 @@
 //! Attention with grouped queries: causal, over a token tree, or of a drafter's block.
+//!
+//! Caches of 16-bit numbers with heads of 64, 128 or 256 values go to tensor cores
+//! (`tensor`); all others, and all calls that this says nothing of, have products of floats.
+
+mod tensor;
 
 use foretoken::device::DeviceFault;
 use foretoken::kernel::{Attention, AttentionMask, KernelKey, KvPair, Regime};
 use foretoken::tensor::{DType, Tensor};
 
+use self::tensor::Shape;
 use super::{Bind, TreeViews};
 use crate::launch::{CudaKernel, Launch};
 use crate::memory::View;
@@ -21,7 +27,10 @@ const MAX_QUERIES: usize = 16;
 /// Most values of a head: eight in a lane.
 const MAX_HEAD: usize = 256;
 
-/// Threads of a block of `attention`.
+/// Most values of a slot for tensor cores: its bytes are counted in 31 bits.
+const MAX_SLOT: usize = 1 << 29;
+
+/// Threads of a block of `attention` and `attention_step`.
 const THREADS: u32 = 256;
 
 /// Columns and chunks that a block of `attention_combine` takes at a time.
@@ -184,6 +193,19 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
     let (q, out) = (bind.view::<f32>(&op.q)?, bind.view::<f32>(&op.out)?);
     let k = Cache::new(bind, &op.cache.k, sizes.lane_values())?;
     let v = Cache::new(bind, &op.cache.v, 2)?;
+    let types = [op.cache.k.dtype(), op.cache.v.dtype()];
+    let aligned = bind.wide(&[k.memory.address(), v.memory.address(), out.address()])
+        && sizes.kv_heads * sizes.head_dim <= MAX_SLOT;
+    let shape = Shape::of(bind.target(), sizes.head_dim, types, aligned);
+    match (shape, op.regime) {
+        (Some(shape), Regime::Prefill) => {
+            return tensor::prefill(bind, op, (&sizes, shape), (&k, &v));
+        }
+        (Some(shape), Regime::Step) if tensor::holds(op, sizes.rows) => {
+            return tensor::step(bind, op, (&sizes, shape, &mask), (&k, &v));
+        }
+        _ => {}
+    }
     let (parents, depths) = match &mask.tree {
         Some(tree) => (Some(&tree.parents), Some(&tree.depths)),
         None => (None, None),
