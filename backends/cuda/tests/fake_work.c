@@ -2,7 +2,7 @@
  * runs when it is launched. FAKE_REPORT: the code that kernels report, with value 77.
  * FAKE_SYNC, FAKE_LOAD, FAKE_HOST_ALLOC: what waiting for a stream, loading code and
  * allocating pinned memory return. FAKE_PARAMETER: size of the last parameter.
- * FAKE_MORE: parameters after it. */
+ * FAKE_MORE: parameters after it. FAKE_ROOM: MiB of device memory that can be had. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,6 +24,7 @@ int cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
   ENTERED();
   if (!bytes) return 1;
   if (bytes > TOTAL / 2) return 2;
+  if (fake_used() + bytes > (size_t)number("FAKE_ROOM", 1 << 20) << 20) return 2;
   size_t *block = aligned_alloc(256, (bytes + 511) / 256 * 256);
   if (!block) return 2;
   block[0] = bytes;

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 #[cfg(all(feature = "hip", target_os = "linux"))]
-use crate::support::{PASSED_OVER, command};
+use crate::support::PASSED_OVER;
+#[cfg(all(any(feature = "cuda", feature = "hip"), target_os = "linux"))]
+use crate::support::command;
 use crate::support::{nano, run};
 
 /// Whether the driver is in this build.
@@ -91,4 +93,43 @@ fn devices_without_kernels_are_passed_over_aloud_and_refused_by_name() {
     let (code, said) = generate("hip:1");
     assert_eq!(code, Some(1), "{said}");
     assert!(said.starts_with("error: this build has no hip kernels for gfx1151"), "{said}");
+}
+
+/// With a library of ours in the NVIDIA driver's place: one clear line, exit code 1.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+#[test]
+fn a_cuda_device_that_cannot_be_used_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../../backends/cuda/tests");
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-pthread", "-o"]).arg(folder.path().join("libcuda.so"));
+    cc.args(["fake_driver.c", "fake_work.c"].map(|name| format!("{sources}/{name}")));
+    assert!(cc.status().unwrap().success());
+
+    let model = nano("nano-code-Q4_K_M.gguf");
+    let refused = |extra: &[&str], settings: &[(&str, &str)], words: &str| {
+        let args = ["generate", "-m", model.to_str().unwrap(), "--device", "cuda:0", "-c", "512"];
+        let mut command = command(&[&args[..], &["--prompt", "x"], extra].concat());
+        command.env("LD_LIBRARY_PATH", folder.path()).env_remove("FORETOKEN_FORCE_PTX");
+        command.env_remove("CUDA_VISIBLE_DEVICES").envs(settings.iter().copied());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with("error: ") && said.contains(words), "{said}");
+    };
+    let missing = "no device 'cuda:0' here";
+    refused(&[], &[("FAKE_INIT", "100")], missing);
+    refused(&[], &[("FORETOKEN_FORCE_PTX", "61")], "no cuda kernels for sm_90");
+    let report = run(&["doctor", "--json"]).json();
+    // Past the kernels' own checks the build has to have code for the stand-in, an sm_90.
+    if !lines(&report["cuda"]["architectures"]).contains(&"90a") {
+        println!("skipped: the stand-in is an sm_90, and there are no kernels for it");
+        return;
+    }
+    refused(&[], &[("FAKE_VERSION", "12080")], "CUDA 12.8, older than 13.0: update it");
+    refused(&["--device-memory", "8MiB"], &[], "free");
+    // Less than is said to be free: the driver itself refuses. The weights are not laid out
+    // anew, for which the stand-in has no kernels.
+    refused(&["--activations", "f32"], &[("FAKE_ROOM", "4")], "cuda:0");
+    refused(&[], &[("FAKE_HOST_ALLOC", "46")], "cuMemHostAlloc");
 }
