@@ -50,10 +50,13 @@ check() {
   env $with timeout "$limit" "$@" >"$out/$name.log" 2>&1
   rc=$?
   line=$(grep -hE '^test result|ERROR SUMMARY|RACECHECK SUMMARY' "$out/$name.log" | tail -1)
-  # Nothing ran: that is no pass.
-  if [ $rc = 0 ] && grep -q '^skipped: .*\(CUDA\|device\)' "$out/$name.log"; then
+  # What did not run is no pass, but for what needs data that does not travel, and for the
+  # stand-in, which gives way to a real device.
+  skipped=$(grep '^skipped: ' "$out/$name.log" |
+    grep -v 'FORETOKEN_TEST_DATA\|the tests run on a real device' | head -1)
+  if [ $rc = 0 ] && [ -n "$skipped" ]; then
     rc=1
-    line=$(grep -m1 '^skipped: ' "$out/$name.log")
+    line=$skipped
   fi
   say "$name" $rc "$(since "$start")" "$line"
 }
@@ -115,14 +118,15 @@ for what in $checks; do
       test_program driver driver
       test_program operations operations ;;
     faults)
-      f="$here/foretoken generate -m $model --device cuda:0 -c 512 -n 40 x"
+      f="$here/foretoken generate -m $model --device cuda:0 --spec off -c 512 -n 480 --ignore-eos x"
       # shellcheck disable=SC2086
       {
         fault fault-no-device "cuda:0" env CUDA_VISIBLE_DEVICES= $f
         fault fault-no-code "no cuda kernels" env FORETOKEN_FORCE_PTX=61 $f
         fault fault-memory-at-load "free" $f --device-memory 8MiB
+        # A load waits some hundred times, and each token once.
         fault fault-killed "CUDA_ERROR_ILLEGAL_ADDRESS" \
-          env LD_LIBRARY_PATH="$here/failing" FAIL_WAIT=${FAIL_WAIT:-400} $f
+          env LD_LIBRARY_PATH="$here/failing" FAIL_WAIT=${FAIL_WAIT:-500} $f
       } ;;
     memcheck | initcheck | synccheck) sanitizer "$what" "$cases" ;;
     racecheck) sanitizer racecheck "$races" ;;
