@@ -1,10 +1,12 @@
 #!/bin/sh
 # What the compiler made of the kernels: per kernel and architecture, instructions in all,
-# on tensor cores (HMMA, HGMMA, IMMA, QMMA, OMMA), and to local memory (registers that did
-# not suffice).
+# on tensor cores (HMMA, HGMMA, IMMA, QMMA, OMMA), and to local memory (LDL, STL: registers
+# that did not suffice); then the same per architecture and family. Fails when a hot kernel
+# uses local memory: one of those that a token's time goes to.
 #
 #   kernels-cuda/sass.sh [FOLDER] [FAMILY]
 #
+# With SUMMARY=1 the lines of the kernels are left out, but for hot ones that spill.
 # FOLDER holds the images; left out or empty, it is the newest build below target/ (or
 # CARGO_TARGET_DIR). Needs cuobjdump: see CUOBJDUMP, CUDA_HOME, PATH, or
 # `build/install-nvcc.sh`.
@@ -28,9 +30,11 @@ done
 [ -n "$cuobjdump" ] || { echo "error: no cuobjdump found: run build/install-nvcc.sh" >&2; exit 1; }
 PATH=$(dirname "$cuobjdump"):$PATH # it looks for nvdisasm there
 
-echo "images in $folder"
-printf '%-10s %-40s %8s %6s %6s %6s %6s %6s %5s %5s\n' \
-  arch kernel all HMMA HGMMA IMMA QMMA OMMA LDL STL
+# Names of hot kernels.
+hot='^(linear_step_|linear_wgmma_|attention_(step|prefill)_|gated_delta)'
+
+table=$(mktemp)
+trap 'rm -f "$table"' EXIT
 family=${2:-*}
 # shellcheck disable=SC2086 # a pattern
 for image in "$folder"/$family.sm_*.fatbin; do
@@ -38,10 +42,13 @@ for image in "$folder"/$family.sm_*.fatbin; do
   "$cuobjdump" -sass "$image" | awk -v image="$image" '
     function show() {
       if (name != "")
-        printf "%-10s %-40s %8d %6d %6d %6d %6d %6d %5d %5d\n", arch, name, all,
-          n["HMMA"], n["HGMMA"], n["IMMA"], n["QMMA"], n["OMMA"], n["LDL"], n["STL"]
+        print arch, family, name, all, n["HMMA"] + 0, n["HGMMA"] + 0, n["IMMA"] + 0,
+          n["QMMA"] + 0, n["OMMA"] + 0, n["LDL"] + 0, n["STL"] + 0
     }
-    BEGIN { arch = image; sub(/.*\.sm_/, "sm_", arch); sub(/\.fatbin$/, "", arch) }
+    BEGIN {
+      arch = image; sub(/.*\.sm_/, "sm_", arch); sub(/\.fatbin$/, "", arch)
+      family = image; sub(/.*\//, "", family); sub(/\.sm_.*/, "", family)
+    }
     /Function :/ { show(); name = $3; all = 0; split("", n) }
     /^ *\/\*[0-9a-f]+\*\// {
       line = $0
@@ -52,5 +59,38 @@ for image in "$folder"/$family.sm_*.fatbin; do
       all++
       n[op]++
     }
-    END { show() }'
+    END { show() }' >>"$table"
 done
+
+echo "images in $folder"
+awk -v hot="$hot" -v summary="${SUMMARY:-}" '
+  function line(format, arch, name, a) {
+    printf format, arch, name, a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]
+  }
+  BEGIN {
+    words = "%-8s %-40s %9s %6s %6s %6s %6s %6s %6s %6s"
+    row = "%-8s %-40s %9d %6d %6d %6d %6d %6d %6d %6d"
+    head = sprintf(words, "arch", "kernel", "all", "HMMA", "HGMMA", "IMMA", "QMMA", "OMMA", "LDL", "STL")
+    if (!summary) print head
+  }
+  {
+    if (!(($1, $2) in seen)) { seen[$1, $2] = 1; key[++keys] = $1 SUBSEP $2 }
+    for (i = 4; i <= NF; i++) { sum[$1, $2, i] += $i; one[i] = $i }
+    kernels[$1, $2]++
+    if (!summary) line(row "\n", $1, $3, one)
+    if ($3 ~ hot && $10 + $11 > 0) { bad[++spilling] = sprintf("%-8s %-40s %6d LDL %6d STL", $1, $3, $10, $11) }
+    if ($3 ~ hot) hots++
+  }
+  END {
+    sub(/kernel/, "family", head)
+    print (summary ? "" : "\n") head " kernels"
+    for (k = 1; k <= keys; k++) {
+      split(key[k], part, SUBSEP)
+      for (i = 4; i <= 11; i++) one[i] = sum[part[1], part[2], i]
+      line(row, part[1], part[2], one)
+      printf " %7d\n", kernels[part[1], part[2]]
+    }
+    printf "\n%d of %d hot kernels use local memory\n", spilling, hots
+    for (b = 1; b <= spilling; b++) print "  " bad[b]
+    exit spilling > 0
+  }' "$table"

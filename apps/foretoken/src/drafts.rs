@@ -110,7 +110,9 @@ impl Drafts {
             {
                 tracing::warn!("plain decoding, since drafting needs too much memory: {fault}");
                 let options = SessionOptions { speculation: None, ..options };
-                return Ok(engine.session(options)?);
+                let mut session = engine.session(options)?;
+                session.add_fallback("auto to plain", fault.to_string());
+                return Ok(session);
             }
             other => other?,
         };

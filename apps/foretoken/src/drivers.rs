@@ -12,12 +12,15 @@ use foretoken_cpu::{CpuDriver, CpuOptions};
 pub(crate) struct DriverOptions {
     /// CPU threads; by default the driver's own choice.
     pub(crate) threads: Option<usize>,
+    /// Most bytes that a device may reserve; by default all that it has.
+    pub(crate) memory: Option<u64>,
 }
 
 /// All drivers of this build.
 pub(crate) fn drivers(options: DriverOptions) -> Vec<Arc<dyn Driver>> {
-    let cpu = CpuOptions { threads: options.threads, ..CpuOptions::default() };
-    let gpus = [cuda(), hip()].into_iter().flatten().map(|gpu| gpu.driver);
+    let DriverOptions { threads, memory } = options;
+    let cpu = CpuOptions { threads, memory_limit: memory, ..CpuOptions::default() };
+    let gpus = [cuda(memory), hip()].into_iter().flatten().map(|gpu| gpu.driver);
     let cpu: Arc<dyn Driver> = Arc::new(CpuDriver::new(cpu));
     std::iter::once(cpu).chain(gpus).collect()
 }
@@ -34,18 +37,24 @@ pub(crate) struct Gpu {
     pub(crate) version: Box<dyn Fn() -> Option<String>>,
 }
 
-/// The driver for NVIDIA GPUs, if it is in this build.
-pub(crate) fn cuda() -> Option<Gpu> {
+/// The driver for NVIDIA GPUs, if it is in this build; devices reserve at most `memory`
+/// bytes.
+pub(crate) fn cuda(memory: Option<u64>) -> Option<Gpu> {
     #[cfg(feature = "cuda")]
     {
-        let driver = Arc::new(foretoken_cuda::CudaDriver::new());
+        use foretoken_cuda::{CudaDriver, CudaOptions};
+        let options = CudaOptions { memory_limit: memory, ..CudaOptions::from_environment() };
+        let driver = Arc::new(CudaDriver::with_options(options));
         let (architectures, kernels) = (driver.architectures(), driver.kernels_key());
         let asked = Arc::clone(&driver);
         let version = Box::new(move || asked.driver_version());
         Some(Gpu { driver, architectures, kernels, version })
     }
     #[cfg(not(feature = "cuda"))]
-    None
+    {
+        let _ = memory;
+        None
+    }
 }
 
 /// The driver for AMD GPUs, if it is in this build.

@@ -19,12 +19,16 @@ pub struct CudaOptions {
     /// Load the portable code of this architecture (`86`) instead of the device's own, so
     /// that its source path runs here.
     pub force_ptx: Option<String>,
+    /// Most bytes that a device may reserve; by default all of its memory. What the NVIDIA
+    /// driver takes for code and contexts is not counted.
+    pub memory_limit: Option<u64>,
 }
 
 impl CudaOptions {
     /// From the environment: `FORETOKEN_FORCE_PTX=86`.
     pub fn from_environment() -> Self {
-        Self { force_ptx: std::env::var(FORCE_PTX).ok().filter(|value| !value.is_empty()) }
+        let force_ptx = std::env::var(FORCE_PTX).ok().filter(|value| !value.is_empty());
+        Self { force_ptx, memory_limit: None }
     }
 }
 
@@ -36,6 +40,7 @@ impl CudaOptions {
 #[derive(Debug)]
 pub struct CudaDriver {
     built: Built,
+    memory_limit: Option<u64>,
     last: Mutex<Option<Survey>>,
 }
 
@@ -53,7 +58,8 @@ impl CudaDriver {
 
     /// The same with options of one's own.
     pub fn with_options(options: CudaOptions) -> Self {
-        Self { built: Built::new(options.force_ptx), last: Mutex::default() }
+        let CudaOptions { force_ptx, memory_limit } = options;
+        Self { built: Built::new(force_ptx), memory_limit, last: Mutex::default() }
     }
 
     /// The newest CUDA version the installed NVIDIA driver speaks, for example `13.0`;
@@ -76,7 +82,13 @@ impl CudaDriver {
     /// Looks at the machine.
     fn look(&self) -> Survey {
         let api = api().map(|api| api as &dyn Calls);
-        let survey = Survey::take(api, &Surroundings::here(), &self.built);
+        let mut survey = Survey::take(api, &Surroundings::here(), &self.built);
+        if let Some(limit) = self.memory_limit {
+            for info in &mut survey.devices {
+                info.memory_total = info.memory_total.min(limit);
+                info.memory_free = info.memory_free.min(limit);
+            }
+        }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(survey.clone());
         survey
     }
@@ -119,7 +131,7 @@ impl Driver for CudaDriver {
         }
         survey.devices.retain(|info| info.index == index);
         let info = survey.devices.pop().ok_or_else(|| absent(index, &survey))?;
-        Ok(Arc::new(open(info, self.built.clone())?))
+        Ok(Arc::new(open(info, self.built.clone(), self.memory_limit)?))
     }
 }
 
@@ -158,7 +170,7 @@ mod tests {
 
     /// A driver that has looked at a machine already.
     fn driver(built: Built, survey: &Survey) -> CudaDriver {
-        CudaDriver { built, last: Mutex::new(Some(survey.clone())) }
+        CudaDriver { built, memory_limit: None, last: Mutex::new(Some(survey.clone())) }
     }
 
     fn all() -> Built {

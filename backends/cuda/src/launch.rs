@@ -178,7 +178,11 @@ impl Launch {
         arguments.places.extend(shifted);
         arguments.scratch = self.arguments.scratch;
         self.arguments = arguments;
-        self.check(&core.limits).map_err(|detail| {
+        let sizes = self.arguments.places.iter().map(|(_, size)| *size);
+        // That there are no more is a matter of the build: it is looked at in the mode for
+        // finding mistakes, in which the operation table is run, too.
+        let same = self.function.takes(entered, sizes, core.one_by_one)?;
+        self.check(same, &core.limits).map_err(|detail| {
             tracing::error!("{}: {detail}", self.function.name());
             DeviceFault::BadOperands { op: self.function.name(), detail }
         })?;
@@ -191,10 +195,8 @@ impl Launch {
     }
 
     /// Which rule the launch breaks.
-    fn check(&self, limits: &Limits) -> Result<(), &'static str> {
+    fn check(&self, same: bool, limits: &Limits) -> Result<(), &'static str> {
         let holds = |holds, detail| if holds { Ok(()) } else { Err(detail) };
-        let sizes = self.arguments.places.iter().map(|(_, size)| size);
-        let same = sizes.eq(self.function.parameters());
         holds(same, "the arguments are not those of the kernel")?;
         let threads = self.block.iter().try_fold(1u32, |n, d| n.checked_mul(*d)).unwrap_or(0);
         let most = self.function.max_threads().min(MAX_THREADS);

@@ -1,6 +1,7 @@
 /* Stands in for libcuda in a test: two devices, failures on demand, and complaints
  * about a context that is not retained, pushed, popped and released in that order.
- * FAKE_INIT: what cuInit returns. FAKE_BAD: the device that answers nothing. */
+ * FAKE_INIT: what cuInit returns. FAKE_BAD: the device that answers nothing.
+ * FAKE_VERSION: of CUDA. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ static int number(const char *name, int otherwise) {
 }
 
 int cuInit(unsigned flags) { return flags ? 1 : number("FAKE_INIT", 0); }
-int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
+int cuDriverGetVersion(int *version) { return *version = number("FAKE_VERSION", 13000), 0; }
 int cuDeviceGetCount(int *count) { return *count = 2, 0; }
 int cuDeviceGet(int *device, int ordinal) {
   return ordinal < 2 ? (*device = 40 + ordinal, 0) : 101;

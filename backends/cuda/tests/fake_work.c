@@ -1,7 +1,8 @@
 /* The other half of the stand-in: device memory is host memory, every kernel a stamp that
  * runs when it is launched. FAKE_REPORT: the code that kernels report, with value 77.
  * FAKE_SYNC, FAKE_LOAD, FAKE_HOST_ALLOC: what waiting for a stream, loading code and
- * allocating pinned memory return. FAKE_PARAMETER: size of the last parameter. */
+ * allocating pinned memory return. FAKE_PARAMETER: size of the last parameter.
+ * FAKE_MORE: parameters after it. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -142,8 +143,8 @@ int cuFuncSetAttribute(void *function, int which, int value) {
 
 int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size) {
   ENTERED();
-  size_t sizes[] = {16, 8, (size_t)number("FAKE_PARAMETER", 4)}, offsets[] = {0, 16, 24};
-  if (!function || index >= 3) return 1;
+  size_t sizes[] = {16, 8, (size_t)number("FAKE_PARAMETER", 4), 4}, offsets[] = {0, 16, 24, 32};
+  if (!function || index >= 3 + (size_t)number("FAKE_MORE", 0)) return 1;
   return *offset = offsets[index], *size = sizes[index], 0;
 }
 

@@ -74,6 +74,13 @@ fn devices_are_read_through_the_driver_and_failures_are_quoted() {
     let said = look(folder.path(), &[("FORETOKEN_FORCE_PTX", "61")]);
     assert!(said.contains(unused) && said.contains(refused), "{said}");
 
+    // Older than the kernels.
+    let said = look(folder.path(), &[("FAKE_VERSION", "12080")]);
+    assert!(said.contains("version Some(\"12.8\")"), "{said}");
+    let old = "CUDA 12.8, older than 13.0: update it";
+    let opening = said.lines().any(|line| line.starts_with("open ") && line.contains(old));
+    assert_eq!(opening, loaded, "{said}");
+
     let said = look(folder.path(), &[("FAKE_BAD", "0"), ("CUDA_VISIBLE_DEVICES", "0,1")]);
     assert!(said.contains("cuda:0 is left out: cuDeviceGetAttribute failed: error 101"), "{said}");
     assert!(said.contains("1 Fake Thor") && said.contains("CUDA_VISIBLE_DEVICES=0,1"), "{said}");

@@ -87,6 +87,9 @@ pub enum GenerateFault {
     /// Rows that do not lead from the root down.
     #[error("the rows to commit are no path of the tree")]
     BadPath,
+    /// A commit without a tree: none was drafted, or the sequence has gone on since.
+    #[error("there is no tree to commit rows of; draft one first")]
+    NoTree,
     /// A checkpoint whose keys and values may be gone.
     #[error("the checkpoint is not of this sequence any more")]
     StaleCheckpoint,

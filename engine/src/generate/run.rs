@@ -78,6 +78,7 @@ impl<'a> Run<'a> {
             stats: GenerationStats {
                 prompt_tokens: prompt,
                 memory: session.plan().clone(),
+                fallbacks: session.fallbacks().to_vec(),
                 ..GenerationStats::default()
             },
             path: Vec::with_capacity(TreeRows::MAX),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::checkpoint::next_lineage;
 use super::memory::{PREFILL_GRID, STEP_ROWS, SessionOptions};
 use super::speculation::Speculation;
-use super::{Cancel, Engine, GenerateFault};
+use super::{Cancel, Engine, Fallback, GenerateFault};
 use crate::cache::{KvCache, RecurrentState};
 use crate::device::{Device, DeviceFault, Graph, MemoryPlan, Stream};
 use crate::error::Result;
@@ -47,6 +47,8 @@ pub struct Session {
     pub(super) committed: usize,
     /// Anew with every step back.
     pub(super) lineage: u64,
+    /// What was given up when it was made.
+    fallbacks: Vec<Fallback>,
     pub(super) logit_count: usize,
     pub(super) logits: Vec<f32>,
     argmax: Vec<i32>,
@@ -113,6 +115,7 @@ impl Session {
             prefill_graphs,
             committed: 0,
             lineage: next_lineage(),
+            fallbacks: Vec::new(),
             logit_count: 0,
             logits,
             argmax: vec![0; options.logit_rows],
@@ -134,6 +137,17 @@ impl Session {
             speculation.reset();
         }
         Ok(())
+    }
+
+    /// Adds a degradation to the results of all requests on this session: something was
+    /// given up when it was made.
+    pub fn add_fallback(&mut self, what: impl Into<String>, reason: impl Into<String>) {
+        self.fallbacks.push(Fallback { what: what.into(), reason: reason.into(), count: 1 });
+    }
+
+    /// What was given up when the session was made.
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.fallbacks
     }
 
     /// Tokens with final state.

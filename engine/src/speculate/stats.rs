@@ -43,8 +43,6 @@ pub struct SpecStats {
     pub reasons: BTreeMap<Reason, u64>,
     /// Steps for which a draft was wanted and none was proposed.
     pub nothing_proposed: u64,
-    /// Degradations: what was given up for what and why, and how often.
-    pub fallbacks: BTreeMap<(String, String), u64>,
 }
 
 impl SpecStats {
@@ -71,11 +69,6 @@ impl SpecStats {
             position.tried += 1;
             position.accepted += u64::from(at < accepted);
         }
-    }
-
-    /// Counts a degradation, for example `tree to chain`, `no kernel`.
-    pub fn fell_back(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        *self.fallbacks.entry((what.into(), why.into())).or_default() += 1;
     }
 
     /// Mean tokens of a speculative step: accepted ones and the one every step yields.
@@ -149,16 +142,6 @@ mod tests {
         assert_eq!(stats.verify, Duration::from_millis(2500));
         assert_eq!((stats.choices[&chain], stats.reasons[&Reason::Fastest]), (3, 3));
         assert_eq!(stats.shape(), "chain");
-    }
-
-    #[test]
-    fn fallbacks_are_counted_by_what_and_why() {
-        let mut stats = SpecStats::default();
-        stats.fell_back("tree to chain", "no kernel");
-        stats.fell_back("tree to chain", "no kernel");
-        stats.fell_back("chain to plain", "no kernel");
-        let counts: Vec<_> = stats.fallbacks.values().copied().collect();
-        assert_eq!(counts, [1, 2]);
     }
 
     #[test]

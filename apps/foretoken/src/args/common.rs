@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use foretoken::cache::KvType;
 use foretoken::device::{Activations, DeviceSpec};
 
-use super::parse::positive;
+use super::parse::{bytes, positive};
 use crate::drivers::DriverOptions;
 use crate::load::kv_type_names;
 
@@ -34,12 +34,16 @@ pub(crate) struct DeviceArgs {
     #[arg(short, long, value_name = "N", value_parser = thread_count)]
     #[arg(help_heading = "Model and device", allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
+    /// Device memory to reserve at most, such as 800MiB or 24GiB [default: all there is]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(help_heading = "Model and device", allow_negative_numbers = true)]
+    pub(crate) device_memory: Option<u64>,
 }
 
 impl DeviceArgs {
     /// Settings of the drivers.
     pub(crate) fn driver_options(&self) -> DriverOptions {
-        DriverOptions { threads: self.threads }
+        DriverOptions { threads: self.threads, memory: self.device_memory }
     }
 }
 

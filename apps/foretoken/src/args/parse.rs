@@ -30,6 +30,18 @@ pub(super) fn positive(s: &str) -> Result<usize, String> {
     s.parse().ok().filter(|&n| n > 0).ok_or_else(|| "use a whole number above 0".to_owned())
 }
 
+/// Parses a size of memory: bytes, or a number of `KiB`, `MiB`, `GiB` or `TiB`.
+pub(super) fn bytes(s: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("B", 0)];
+    let unit = UNITS.iter().find_map(|(unit, shift)| Some((s.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((s, 0));
+    // Numbers that a float rounds are past what matters.
+    let number: Option<f64> = number.trim().parse().ok();
+    let size = number.map(|number| number * (1u64 << shift) as f64);
+    let size = size.filter(|size| *size >= 1.0 && *size < u64::MAX as f64);
+    size.map(|size| size as u64).ok_or_else(|| "use a size such as 800MiB or 24GiB".to_owned())
+}
+
 /// Parses the id of a token; whether the model has it is seen later.
 pub(super) fn token_id(s: &str) -> Result<u32, String> {
     s.trim().parse().map_err(|_| format!("use a token id, a whole number from 0 to {}", u32::MAX))
@@ -75,6 +87,15 @@ impl FromStr for LogitBias {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = ["1", "512B", "200MiB", "1.5GiB", "2 KiB"].map(|s| bytes(s).unwrap());
+        assert_eq!(sizes, [1, 512, 200 << 20, 3 << 29, 2048]);
+        for bad in ["", "0", "-1GiB", "MiB", "5GB", "1e30", "NaN", "inf", "99999999TiB"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn ids_are_lists_of_whole_numbers() {

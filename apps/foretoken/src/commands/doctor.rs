@@ -114,7 +114,7 @@ fn report() -> Report {
         profile: if cfg!(debug_assertions) { "debug" } else { "release" },
         os: std::env::consts::OS,
         cpu: Cpu::new(cpu.map(|d| &**d)),
-        cuda: GpuReport::new("cuda", cuda()),
+        cuda: GpuReport::new("cuda", cuda(None)),
         hip: GpuReport::new("hip", hip()),
     }
 }

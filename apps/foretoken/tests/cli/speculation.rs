@@ -182,3 +182,30 @@ fn bench_sets_the_modes_side_by_side() {
     let cost = &rows.last().unwrap()["step_times"];
     assert!(cost["plain_s"].as_f64().unwrap() > 0.0, "{cost}");
 }
+
+/// `auto` decodes plainly where drafting has no memory, and the result tells.
+#[test]
+fn drafting_without_memory_is_told_in_the_result() {
+    let generate = |memory: Option<u64>, mode: &str| {
+        let (target, draft) = (nano("nano-code-Q4_K_M.gguf"), nano("nano-dflash-Q8_0.gguf"));
+        let mut args =
+            vec!["generate", "--json", "--device", "cpu", "--prompt", "def f(", "-n", "4"];
+        args.extend(["-m", arg(&target), "--draft", arg(&draft), "-c", "1024", "--spec", mode]);
+        let memory = memory.map(|bytes| bytes.to_string());
+        args.extend(memory.iter().flat_map(|bytes| ["--device-memory", bytes]));
+        run(&args)
+    };
+    let all = generate(None, "auto").json()["stats"].clone();
+    let memory = |kind: &str| all["memory"][kind].as_u64().unwrap();
+    assert_eq!(all["fallbacks"], serde_json::json!([]));
+    // The weights of the draft model fit, its caches do not.
+    let less = memory("total") - memory("draft") / 20;
+    let told = generate(Some(less), "auto");
+    assert!(told.stderr.contains("drafting needs too much memory"), "{told:?}");
+    let report: serde_json::Value = serde_json::from_str(&told.ok()).unwrap();
+    let fallback = &report["stats"]["fallbacks"][0];
+    assert_eq!((&fallback["what"], &fallback["count"]), (&"auto to plain".into(), &1.into()));
+    assert!(fallback["reason"].as_str().unwrap().contains("memory"), "{fallback}");
+    // What was asked for by name fails.
+    assert!(generate(Some(less), "tree").failure().contains("memory"));
+}

@@ -7,13 +7,14 @@
 // Skips and the largest differences are said.
 #![allow(clippy::print_stderr)]
 
-#[path = "../tree/builder.rs"]
-mod builder;
-mod check;
+#[path = "../../../conformance/common.rs"]
+mod common;
 mod convert;
-mod data;
+#[path = "../common/driver.rs"]
+mod driver;
 mod perplexity;
-mod reference;
+#[path = "../../../conformance/golden/mod.rs"]
+mod recorded;
 mod safetensors;
-mod speculation;
-mod trees;
+#[path = "../../../conformance/tree/mod.rs"]
+mod tree;

@@ -6,14 +6,14 @@ use foretoken::device::Activations;
 use foretoken::generate::SessionOptions;
 use foretoken::tokenizer::Special;
 
-use super::check::all_logprobs;
-use super::data::{engine, test_data};
+use super::recorded::check::all_logprobs;
+use super::recorded::data::{engine, test_data};
 
 /// As llama-perplexity: special tokens are not recognised, chunks of `context`, the
 /// second half of each scored.
 fn perplexity(model: &Path, text: &Path) -> f64 {
     let context = 512;
-    let engine = engine(model, Activations::Fast);
+    let engine = engine(model, Activations::Fast).unwrap();
     let text = std::fs::read_to_string(text).unwrap();
     let tokens = engine.tokenizer().encode(&text, Special::Ignore);
     let (mut sum, mut count) = (0.0, 0usize);

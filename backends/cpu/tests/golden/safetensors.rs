@@ -9,9 +9,9 @@ use foretoken::format::{GgufFile, OpenOptions};
 use foretoken::generate::SessionOptions;
 use serde_json::{Value, json};
 
-use super::check::{Bounds, continuation, free_running};
 use super::convert::{Heads, read_gguf, to_gguf, to_hf, write_checkpoint};
-use super::data::{engine, ids, json as read_json, nano, test_data};
+use super::recorded::check::{Bounds, continuation, free_running};
+use super::recorded::data::{engine, ids, json as read_json, nano, test_data};
 
 /// The nano target's heads.
 const HEADS: Heads = Heads { key: 2, value: 4, key_dim: 128, value_dim: 128 };
@@ -67,7 +67,7 @@ fn through_checkpoint(gguf: &Path, golden: &Path, bounds: Bounds) {
     let hf = to_hf(&tensors, HEADS);
     write_checkpoint(dir.path(), &hf, &config(), &tokenizer(gguf));
     // The checkpoint is in F32, so the fast path is the f32 one.
-    let engine = engine(dir.path(), Activations::Fast);
+    let engine = engine(dir.path(), Activations::Fast).unwrap();
     let golden = read_json(golden);
     for prompt in golden["prompts"].as_array().unwrap() {
         let tokens = ids(&prompt["ids"]);

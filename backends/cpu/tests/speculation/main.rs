@@ -1,16 +1,11 @@
-//! Speculation never changes the answer: bits of tree rows, state after commits, ids of
-//! whole requests, distributions.
-//!
-//! Everything is compared with plain decoding of the same engine. Drafters are scripted
-//! (they know the answer and miss it on purpose), garbage, silent, prompt lookup and the
-//! shipped DFlash model.
+//! The tests of `backends/conformance/speculation` on the CPU.
 
 // Skips are said.
 #![allow(clippy::print_stderr)]
 
-mod chi_square;
-mod drafters;
-mod exact;
-mod faults;
-mod rows;
-mod support;
+#[path = "../../../conformance/common.rs"]
+mod common;
+#[path = "../common/driver.rs"]
+mod driver;
+#[path = "../../../conformance/speculation/mod.rs"]
+mod speculation;

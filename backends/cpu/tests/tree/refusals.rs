@@ -8,13 +8,14 @@ use foretoken::kernel::{
 };
 use foretoken::tensor::{DType, Tensor};
 
-use super::builder::{device, tensor, write};
+use super::driver::with_threads;
+use super::tree::builder::{tensor, write};
 
 /// Runs an operation with words that are good and then with each of the bad ones,
 /// every time on a new device. `make` gives the operation and the tensor to set.
 fn refused(make: fn(&dyn Device) -> (Op, Tensor), good: &[i32], bad: &[(&[i32], &str)]) {
     for (bad, message) in bad {
-        let device = device(2);
+        let device = with_threads(2);
         let (op, block) = make(&*device);
         let kernel = device.prepare(&op).unwrap();
         let mut stream = device.stream().unwrap();

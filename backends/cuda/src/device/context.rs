@@ -1,6 +1,7 @@
 //! The device's context: made current for each call, and sick for good after a failure.
 
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
@@ -16,7 +17,9 @@ pub(crate) struct Context {
     raw: sys::CUcontext,
     /// `cuda:0`.
     name: String,
-    memory_total: u64,
+    /// Most bytes that may be reserved at a time.
+    memory_limit: u64,
+    memory_used: AtomicU64,
     failure: OnceLock<DeviceFault>,
 }
 
@@ -40,11 +43,12 @@ pub(crate) struct Refusal {
 }
 
 impl Context {
-    /// Retains the primary context of a device.
+    /// Retains the primary context of a device, of whose memory at most `limit` bytes are
+    /// to be reserved.
     ///
     /// # Errors
     /// The driver cannot be used, or refuses.
-    pub(crate) fn retain(index: usize) -> Result<Arc<Self>, DeviceFault> {
+    pub(crate) fn retain(index: usize, limit: Option<u64>) -> Result<Arc<Self>, DeviceFault> {
         let name = format!("cuda:{index}");
         let lost = |message: String| DeviceFault::Failed {
             driver: "cuda",
@@ -55,10 +59,11 @@ impl Context {
         let work = api::work_api().map_err(|problem| lost(problem.to_string()))?;
         let told = |fault: crate::calls::Fault| lost(format!("{}: {}", fault.call, fault.words));
         let device = calls.device(index).map_err(told)?;
-        let memory_total = calls.memory_total(device).map_err(told)?;
+        let total = calls.memory_total(device).map_err(told)?;
+        let memory_limit = limit.map_or(total, |limit| limit.min(total));
         let raw = calls.retain(device).map_err(told)?;
-        let failure = OnceLock::new();
-        Ok(Arc::new(Self { calls, work, device, raw, name, memory_total, failure }))
+        let (memory_used, failure) = (AtomicU64::new(0), OnceLock::new());
+        Ok(Arc::new(Self { calls, work, device, raw, name, memory_limit, memory_used, failure }))
     }
 
     /// `cuda:0`.
@@ -137,13 +142,14 @@ impl Entered<'_> {
         Err(Refusal { call: call.to_owned(), status, words: self.context.calls.words(status) })
     }
 
-    /// Bytes free now.
+    /// Bytes that could be reserved now.
     pub(crate) fn memory_free(&self) -> Result<u64, DeviceFault> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: writes two sizes.
         let status = unsafe { (self.context.calls.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
         self.check("cuMemGetInfo", status)?;
-        Ok(free as u64)
+        let used = self.context.memory_used.load(Ordering::Relaxed);
+        Ok((free as u64).min(self.context.memory_limit.saturating_sub(used)))
     }
 
     /// Device memory for `what`. Lack of it leaves the device usable.
@@ -157,20 +163,26 @@ impl Entered<'_> {
             DeviceFault::OutOfMemory { device, what, asked: bytes as u64, free }
         };
         // More than there is would overflow within some drivers.
-        if bytes as u64 > self.context.memory_total {
+        let (used, limit) = (&self.context.memory_used, self.context.memory_limit);
+        let add = |used: u64| used.checked_add(bytes as u64).filter(|&sum| sum <= limit);
+        if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
             return Err(refused());
         }
         let mut address = 0;
         // SAFETY: writes one address.
         let status = unsafe { (self.work().cuMemAlloc_v2)(&raw mut address, bytes.max(1)) };
+        if status != SUCCESS {
+            used.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
         match status {
             OUT_OF_MEMORY => Err(refused()),
             status => self.check("cuMemAlloc", status).map(|()| address),
         }
     }
 
-    /// Gives device memory back.
-    pub(crate) fn free(&self, address: u64) {
+    /// Gives the `bytes` of device memory back that were allocated at an address.
+    pub(crate) fn free(&self, address: u64, bytes: usize) {
+        self.context.memory_used.fetch_sub(bytes as u64, Ordering::Relaxed);
         // SAFETY: the one owner of the allocation gives it back; the call waits for work
         // in flight.
         unsafe { (self.work().cuMemFree_v2)(address) };

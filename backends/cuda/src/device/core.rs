@@ -72,8 +72,9 @@ impl Core {
         info: DeviceInfo,
         built: Built,
         code: Code,
+        memory_limit: Option<u64>,
     ) -> Result<Arc<Self>, DeviceFault> {
-        let context = Context::retain(info.index)?;
+        let context = Context::retain(info.index, memory_limit)?;
         let limits = Limits::read(info.index)
             .map_err(|fault| context.fail(fault.call.to_owned(), fault.words))?;
         let trap = Trap::new(&context)?;

@@ -24,8 +24,6 @@ struct Module {
 pub(crate) struct Function {
     raw: sys::CUfunction,
     name: &'static str,
-    /// Sizes of the parameters, in order.
-    parameters: Arc<[usize]>,
     max_threads: u32,
     static_shared: u32,
     _module: Arc<Module>,
@@ -149,7 +147,6 @@ impl Function {
         Ok(Self {
             raw,
             name,
-            parameters: parameters(entered, raw)?.into(),
             max_threads: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             _module: module,
@@ -166,9 +163,40 @@ impl Function {
         self.raw
     }
 
-    /// Sizes of the parameters in bytes, in order.
-    pub(crate) fn parameters(&self) -> &[usize] {
-        &self.parameters
+    /// Whether the code's parameters begin with those of these sizes in bytes; with
+    /// `and_no_more`, whether they are all. There is no call for their number: past the
+    /// last one the driver finds the index invalid, which tools that watch for failed
+    /// calls report.
+    pub(crate) fn takes(
+        &self,
+        entered: &Entered<'_>,
+        mut sizes: impl ExactSizeIterator<Item = usize>,
+        and_no_more: bool,
+    ) -> Result<bool, DeviceFault> {
+        let count = sizes.len();
+        let size = |index| self.parameter(entered, index);
+        for index in 0..count {
+            if size(index)? != sizes.next() {
+                return Ok(false);
+            }
+        }
+        Ok(!and_no_more || size(count)?.is_none())
+    }
+
+    /// Size of a parameter; `None` past the last one.
+    fn parameter(&self, entered: &Entered<'_>, index: usize) -> Result<Option<usize>, DeviceFault> {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: a function of the current context; writes two sizes.
+        let status = unsafe {
+            (entered.work().cuFuncGetParamInfo)(self.raw, index, &raw mut offset, &raw mut size)
+        };
+        match entered.judge("cuFuncGetParamInfo", status) {
+            Ok(()) => Ok(Some(size)),
+            Err(refusal) if refusal.is_invalid_value() => Ok(None),
+            Err(refusal) => {
+                Err(failed(format!("{} of {}", refusal.call, self.name), refusal.words))
+            }
+        }
     }
 
     /// Most threads of a block.
@@ -194,32 +222,6 @@ impl Function {
         entered
             .judge("cuFuncSetAttribute", status)
             .map_err(|refusal| failed(format!("{} of {}", refusal.call, self.name), refusal.words))
-    }
-}
-
-/// Sizes of a kernel's parameters, as the code has them.
-fn parameters(
-    entered: &Entered<'_>,
-    function: sys::CUfunction,
-) -> Result<Vec<usize>, (&'static str, String)> {
-    let mut sizes = Vec::new();
-    loop {
-        let (mut offset, mut size) = (0, 0);
-        // SAFETY: a function of the current context; writes two sizes.
-        let status = unsafe {
-            (entered.work().cuFuncGetParamInfo)(
-                function,
-                sizes.len(),
-                &raw mut offset,
-                &raw mut size,
-            )
-        };
-        match entered.judge("cuFuncGetParamInfo", status) {
-            Ok(()) => sizes.push(size),
-            // Past the last one.
-            Err(refusal) if refusal.is_invalid_value() => return Ok(sizes),
-            Err(refusal) => return Err(("cuFuncGetParamInfo", refusal.words)),
-        }
     }
 }
 

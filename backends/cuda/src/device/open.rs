@@ -17,16 +17,20 @@ pub(crate) struct CudaDevice {
     core: Arc<Core>,
 }
 
-/// Opens a device that is there.
+/// Opens a device that is there, to reserve at most `memory_limit` bytes of it.
 ///
 /// # Errors
 /// `NoKernels`, or the driver's refusal.
-pub(crate) fn open(info: DeviceInfo, built: Built) -> std::result::Result<CudaDevice, DeviceFault> {
+pub(crate) fn open(
+    info: DeviceInfo,
+    built: Built,
+    memory_limit: Option<u64>,
+) -> std::result::Result<CudaDevice, DeviceFault> {
     let Some(code) = built.code(&info.arch) else {
         let (arch, built) = (info.arch, built.listed());
         return Err(DeviceFault::NoKernels { driver: "cuda", arch, built });
     };
-    let core = Core::new(info, built, code)?;
+    let core = Core::new(info, built, code, memory_limit)?;
     tracing::debug!("{} runs code of {code}", core.context.name());
     Ok(CudaDevice { core })
 }

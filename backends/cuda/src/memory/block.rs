@@ -11,6 +11,7 @@ use crate::device::Context;
 pub(crate) struct Block {
     context: Arc<Context>,
     address: u64,
+    bytes: usize,
 }
 
 impl Block {
@@ -24,7 +25,7 @@ impl Block {
         what: &str,
     ) -> Result<Self, DeviceFault> {
         let address = context.enter()?.allocate(bytes, what)?;
-        Ok(Self { context: Arc::clone(context), address })
+        Ok(Self { context: Arc::clone(context), address, bytes })
     }
 
     /// On the device.
@@ -36,7 +37,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // Waits for the device, so nothing in flight still uses the memory.
-        self.context.leave(|entered| entered.free(self.address));
+        self.context.leave(|entered| entered.free(self.address, self.bytes));
     }
 }
 

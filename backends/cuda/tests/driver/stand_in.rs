@@ -63,5 +63,7 @@ fn everything_holds_on_a_stand_in_for_the_driver() {
     one("faults::code_that_does_not_load_is_quoted", "load", &[("FAKE_LOAD", "222")]);
     let parameters = ("FAKE_PARAMETER", "8");
     one("faults::arguments_are_held_against_the_code", "parameters", &[parameters]);
+    let more = [("FAKE_MORE", "1"), sync];
+    one("faults::arguments_are_held_against_the_code", "parameters", &more);
     one("faults::a_device_that_does_not_open_is_quoted", "open", &[("FAKE_HOST_ALLOC", "46")]);
 }

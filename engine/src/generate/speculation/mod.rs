@@ -49,6 +49,8 @@ pub(super) struct Speculation {
     words: Vec<i32>,
     /// Tokens, parents and choices of the last tree.
     pub(super) rows: TreeOnHost,
+    /// The lineage and the committed tokens it was drafted after, while it can be committed.
+    pub(super) open: Option<(u64, usize)>,
     pub(super) step: SpeculativeStep,
     /// Times of steps.
     pub(super) cost: Option<CostPoints>,
@@ -112,6 +114,7 @@ impl Speculation {
             ids: vec![-1; candidates],
             scores: vec![f32::NEG_INFINITY; candidates],
             words: vec![0; bytes / 4],
+            open: None,
             rows: TreeOnHost {
                 tokens: vec![0; rows],
                 parents: vec![0; rows],

@@ -53,8 +53,11 @@ impl Session {
     /// As [`speculate`](Self::speculate).
     pub fn draft(&mut self, history: &[u32], shape: TreeShape) -> Result<&SpeculativeStep> {
         let shape = self.admit(history, shape)?;
+        let lineage = self.lineage;
         let (speculation, stream, committed) = self.parts()?;
+        speculation.open = None;
         speculation.run_open(stream, committed, history, shape)?;
+        speculation.open = Some((lineage, committed));
         self.logit_count = 0;
         Ok(&self.parts()?.0.step)
     }
@@ -90,12 +93,18 @@ impl Session {
     /// that is then pending.
     ///
     /// # Errors
-    /// `NoDrafter`, `BadPath`, device faults.
+    /// `NoDrafter`; `NoTree` when none was drafted at this place of the sequence, which any
+    /// commit moves on; `BadPath`; device faults.
     pub fn commit_path(&mut self, path: &[i32], next: u32) -> Result<&SpeculativeStep> {
+        let lineage = self.lineage;
         let (speculation, stream, committed) = self.parts()?;
+        if speculation.open != Some((lineage, committed)) {
+            return Err(GenerateFault::NoTree.into());
+        }
         if !speculation.rows.is_path(path) {
             return Err(GenerateFault::BadPath.into());
         }
+        speculation.open = None;
         speculation.run_commit(stream, committed, path, next)?;
         self.committed += path.len();
         Ok(&self.parts()?.0.step)

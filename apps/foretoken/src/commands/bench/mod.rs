@@ -156,7 +156,8 @@ struct Loaded {
 
 fn load(model: Option<&Path>, threads: Option<usize>, args: &BenchArgs, ui: &Ui) -> Result<Loaded> {
     let open = OpenOptions { mmap: !args.no_mmap };
-    let device = drivers::open(&args.device, DriverOptions { threads })?;
+    let device =
+        drivers::open(&args.device, DriverOptions { threads, ..DriverOptions::default() })?;
     let start = Instant::now();
     let file = open_model(model, &open)?;
     let options = EngineOptions { open, activations: args.activations.into() };

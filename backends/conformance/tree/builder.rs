@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 
-use foretoken::device::{Buffer, Device, Driver, Kernel, Stream};
+use foretoken::device::{Buffer, Device, Kernel, Stream};
 use foretoken::kernel::{Control, Cursor, TreeBuild, TreeLimits, TreeRows};
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cpu::{CpuDriver, CpuOptions};
-
-/// A device of its own.
-pub(crate) fn device(threads: usize) -> Arc<dyn Device> {
-    let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
-    CpuDriver::new(options).open(0).unwrap()
-}
 
 /// A new tensor, all zeros.
 pub(crate) fn tensor(device: &dyn Device, dtype: DType, dims: &[usize]) -> Tensor {
     let shape = Shape::new(dims).unwrap();
     let buffer = device.allocate(dtype.bytes_for(shape.elements()).unwrap(), "test").unwrap();
+    let mut stream = device.stream().unwrap();
+    stream.fill(&buffer, 0, buffer.bytes(), 0).unwrap();
+    stream.synchronize().unwrap();
     Tensor::new(&buffer, 0, dtype, shape).unwrap()
 }
 
@@ -38,14 +34,19 @@ pub(crate) type Row = (i32, i32, i32);
 
 impl Builder {
     /// For `positions` lists of `k` candidates and a tree of `capacity` rows.
-    pub(crate) fn new(positions: usize, k: usize, capacity: usize, vocab: usize) -> Self {
-        let device = device(1);
-        let ints = |dims: &[usize]| tensor(&*device, DType::I32, dims);
+    pub(crate) fn new(
+        device: &dyn Device,
+        positions: usize,
+        k: usize,
+        capacity: usize,
+        vocab: usize,
+    ) -> Self {
+        let ints = |dims: &[usize]| tensor(device, DType::I32, dims);
         let op = TreeBuild {
             cursor: Cursor(ints(&[4])),
             limits: TreeLimits(ints(&[4])),
             ids: ints(&[positions, k]),
-            scores: tensor(&*device, DType::F32, &[positions, k]),
+            scores: tensor(device, DType::F32, &[positions, k]),
             log_sum_exp: None,
             vocab,
             control: Control(ints(&[4])),

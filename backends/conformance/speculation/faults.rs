@@ -2,7 +2,8 @@
 
 use foretoken::Error;
 use foretoken::generate::{
-    Cancel, GenerateFault, GenerateRequest, SessionOptions, SpeculationRoom, TreeShape,
+    Cancel, GenerateFault, GenerateRequest, Session, SessionOptions, SpeculationRoom, TreeShape,
+    WantLogits,
 };
 use foretoken::speculate::{PromptLookup, SpecLimits, SpecMode};
 
@@ -19,7 +20,7 @@ fn fault<T>(result: foretoken::Result<T>) -> GenerateFault {
 #[test]
 fn a_session_without_a_drafter_says_so_or_decodes_plainly() {
     let _alone = alone();
-    let rig = rig(Target::Q4).unwrap();
+    let Some(rig) = rig(Target::Q4) else { return };
     let mut session = rig.plain(64);
     let mut request =
         GenerateRequest { max_tokens: Some(4), ..GenerateRequest::greedy(rig.encode("def f")) };
@@ -43,7 +44,7 @@ fn a_session_without_a_drafter_says_so_or_decodes_plainly() {
 #[test]
 fn room_and_history_are_checked() {
     let _alone = alone();
-    let rig = rig(Target::Q4).unwrap();
+    let Some(rig) = rig(Target::Q4) else { return };
     for (rows, width) in [(0, 4), (1, 4), (65, 4), (8, 0)] {
         let room = SpeculationRoom { rows, width };
         let options = SessionOptions { speculation: Some(room), ..SessionOptions::new(64) };
@@ -74,12 +75,25 @@ fn room_and_history_are_checked() {
     }
     session.commit_path(&[0], 5).unwrap();
     assert_eq!(session.committed(), history.len());
+    // The tree is used up: by its commit, by a plain step, by a reset.
+    let commit = |session: &mut Session| fault(session.commit_path(&[0], 5).map(|s| s.rows));
+    assert_eq!(commit(&mut session), GenerateFault::NoTree);
+    let history = [&history[..], &[5]].concat();
+    session.draft(&history, TreeShape::tree(7)).unwrap();
+    session.step(&[5], WantLogits::None).unwrap();
+    assert_eq!(commit(&mut session), GenerateFault::NoTree);
+    let history = [&history[..], &[6]].concat();
+    session.draft(&history, TreeShape::tree(7)).unwrap();
+    start(&mut session, &history[..history.len() - 1]);
+    assert_eq!(commit(&mut session), GenerateFault::NoTree);
+    session.draft(&history, TreeShape::tree(7)).unwrap();
+    session.commit_path(&[0], 5).unwrap();
 }
 
 #[test]
 fn a_request_larger_than_the_room_is_refused() {
     let _alone = alone();
-    let rig = rig(Target::Q4).unwrap();
+    let Some(rig) = rig(Target::Q4) else { return };
     let options = SessionOptions {
         speculation: Some(SpeculationRoom::for_budget(7)),
         ..SessionOptions::new(64)

@@ -3,15 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use foretoken::device::{Activations, Driver};
+use foretoken::device::Activations;
 use foretoken::generate::{Engine, EngineOptions, Session, SessionOptions};
-use foretoken_cpu::{CpuDriver, CpuOptions};
 use serde_json::Value;
 
-/// The workspace's nano models.
-pub(crate) fn nano() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/nano")
-}
+pub(crate) use crate::common::nano;
+use crate::driver;
 
 /// The folder of data that is not in the repository, or `None` with a line said.
 pub(crate) fn test_data(test: &str) -> Option<PathBuf> {
@@ -37,11 +34,11 @@ pub(crate) fn floats(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
 }
 
-pub(crate) fn engine(path: &Path, activations: Activations) -> Arc<Engine> {
-    let driver = CpuDriver::new(CpuOptions::default());
-    let device = driver.open(0).unwrap();
+/// A loaded model; `None`, said, when the device is not here.
+pub(crate) fn engine(path: &Path, activations: Activations) -> Option<Arc<Engine>> {
+    let device = driver::open()?;
     let options = EngineOptions { activations, ..EngineOptions::default() };
-    Engine::load(path, device, &options, None, &mut |_| {}).unwrap()
+    Some(Engine::load(path, device, &options, None, &mut |_| {}).unwrap())
 }
 
 /// A session whose every row can have logits.

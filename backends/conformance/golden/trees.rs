@@ -6,9 +6,12 @@
 
 use std::path::Path;
 
+use foretoken::device::Device;
 use serde_json::Value;
 
-use super::builder::{Builder, Row};
+use crate::driver;
+use crate::tree::builder::{Builder, Row};
+
 use super::data::{json, nano, test_data};
 
 fn int(value: &Value) -> i32 {
@@ -22,7 +25,7 @@ fn recorded(tree: &Value) -> Vec<Row> {
 }
 
 /// Rebuilds all trees of a file; gives how many it compared and how many it could not.
-fn rebuild(golden: &Path) -> (usize, usize) {
+fn rebuild(device: &dyn Device, golden: &Path) -> (usize, usize) {
     let golden = json(golden);
     let (mut compared, mut left) = (0, 0);
     for prompt in golden["prompts"].as_array().unwrap() {
@@ -34,7 +37,7 @@ fn rebuild(golden: &Path) -> (usize, usize) {
         let (positions, k) = (top_ids.len(), top_ids[0].as_array().unwrap().len());
         let ids: Vec<i32> = flat(&top_ids).iter().map(int).collect();
         let scores: Vec<f32> = flat(&scores).iter().map(|x| x.as_f64().unwrap() as f32).collect();
-        let mut builder = Builder::new(positions, k, 64, 1 << 30);
+        let mut builder = Builder::new(device, positions, k, 64, 1 << 30);
         for (budget, tree) in prompt["trees"].as_object().unwrap() {
             let (budget, want): (usize, _) = (budget.parse().unwrap(), recorded(tree));
             let eighth = |&(token, _, depth): &Row| token == ids[depth as usize * k - 1];
@@ -53,7 +56,8 @@ fn rebuild(golden: &Path) -> (usize, usize) {
 }
 
 fn check(golden: &Path) {
-    let (compared, left) = rebuild(golden);
+    let Some(device) = driver::open() else { return };
+    let (compared, left) = rebuild(&*device, golden);
     eprintln!("{}: {compared} trees compared, {left} need more candidates", golden.display());
     // Eleven prompts, whose budget of seven can always be compared.
     assert!(compared >= 11);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use foretoken::generate::{Cancel, Engine, GenerateRequest, SessionOptions, WantLogits};
 use serde_json::Value;
 
+pub(crate) use crate::common::Bounds;
+
 use super::data::{all_logits, floats, ids};
 
 /// Natural log-probabilities of a row of logits.
@@ -30,15 +32,6 @@ pub(crate) fn all_logprobs(
         })
         .unwrap();
     out
-}
-
-/// Bounds of a comparison.
-#[derive(Clone, Copy)]
-pub(crate) struct Bounds {
-    /// Largest difference of a top-8 log-probability.
-    pub(crate) logprob: f64,
-    /// Greedy steps with a smaller gap may flip.
-    pub(crate) gap: f64,
 }
 
 /// Checks the log-probabilities of one recorded continuation, teacher-forced, and

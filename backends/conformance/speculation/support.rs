@@ -1,15 +1,17 @@
 //! Engines, sessions and prompts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use foretoken::device::{Activations, Driver};
+use foretoken::device::{Activations, Device};
 use foretoken::format::OpenOptions;
 use foretoken::generate::{
     Cancel, Engine, EngineOptions, Session, SessionOptions, SpeculationRoom, WantLogits,
 };
 use foretoken::speculate::{DflashDrafter, DflashModel, Drafter};
-use foretoken_cpu::{CpuDriver, CpuOptions};
+
+use crate::common::nano;
+use crate::driver;
 
 /// The shipped target, or the BF16 one of the test data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,18 +32,13 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn nano(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/nano").join(file)
-}
-
-fn load(target: &Path) -> Rig {
-    let device = CpuDriver::new(CpuOptions::default()).open(0).unwrap();
+fn load(target: &Path, device: &Arc<dyn Device>) -> Rig {
     let options = EngineOptions::default();
-    let engine = Engine::load(target, Arc::clone(&device), &options, None, &mut |_| {}).unwrap();
+    let engine = Engine::load(target, Arc::clone(device), &options, None, &mut |_| {}).unwrap();
     let draft = DflashModel::load(
-        &nano("nano-dflash-Q8_0.gguf"),
+        &nano().join("nano-dflash-Q8_0.gguf"),
         &OpenOptions::default(),
-        &device,
+        device,
         engine.config(),
         Activations::Fast,
         &mut |_, _| {},
@@ -49,21 +46,26 @@ fn load(target: &Path) -> Rig {
     Rig { engine, draft: draft.unwrap() }
 }
 
-/// The engine of a target; `None`, said once, when its file is not here.
+/// The engine of a target; `None`, said, when its file or the device is not here.
 pub(crate) fn rig(target: Target) -> Option<&'static Rig> {
     static Q4: OnceLock<Rig> = OnceLock::new();
-    static BF16: OnceLock<Option<Rig>> = OnceLock::new();
-    match target {
-        Target::Q4 => Some(Q4.get_or_init(|| load(&nano("nano-code-Q4_K_M.gguf")))),
-        Target::Bf16 => BF16
-            .get_or_init(|| match std::env::var_os("FORETOKEN_TEST_DATA") {
-                Some(dir) => Some(load(&Path::new(&dir).join("models/nano/nano-code-BF16.gguf"))),
-                None => {
-                    eprintln!("skipped: BF16 target: FORETOKEN_TEST_DATA is not set");
-                    None
-                }
-            })
-            .as_ref(),
+    static BF16: OnceLock<Rig> = OnceLock::new();
+    let (cell, file) = match target {
+        Target::Q4 => (&Q4, nano().join("nano-code-Q4_K_M.gguf")),
+        Target::Bf16 => {
+            let Some(dir) = std::env::var_os("FORETOKEN_TEST_DATA") else {
+                eprintln!("skipped: BF16 target: FORETOKEN_TEST_DATA is not set");
+                return None;
+            };
+            (&BF16, Path::new(&dir).join("models/nano/nano-code-BF16.gguf"))
+        }
+    };
+    match cell.get() {
+        Some(rig) => Some(rig),
+        None => {
+            let device = driver::open()?;
+            Some(cell.get_or_init(|| load(&file, &device)))
+        }
     }
 }
 

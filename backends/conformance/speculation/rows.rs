@@ -157,7 +157,7 @@ fn committed_state_is_the_state_of_plain_decoding() {
 #[test]
 fn committed_features_are_those_of_plain_decoding() {
     let _alone = alone();
-    let rig = rig(Target::Q4).unwrap();
+    let Some(rig) = rig(Target::Q4) else { return };
     let mut r = Random(3);
     let mut speculative = rig.speculative(512, rig.dflash());
     let mut plain = rig.speculative(512, rig.dflash());
@@ -185,7 +185,7 @@ fn committed_features_are_those_of_plain_decoding() {
 #[test]
 fn a_wrong_parent_would_be_seen() {
     let _alone = alone();
-    let rig = rig(Target::Q4).unwrap();
+    let Some(rig) = rig(Target::Q4) else { return };
     let script = Arc::new(Mutex::new(Script::Knows(Vec::new(), 0)));
     let mut speculative = rig.speculative(256, Scripted::new(&script));
     let mut plain = rig.plain(256);
