@@ -11,6 +11,7 @@ use crate::device::{Device, DeviceFault, Graph, MemoryPlan, Stream};
 use crate::error::Result;
 use crate::kernel::{Control, Op, Regime};
 use crate::model::{GraphBuilder, StepBuffers};
+use crate::sample::Draw;
 use crate::speculate::Drafter;
 use crate::tensor::Tensor;
 
@@ -38,6 +39,8 @@ pub struct Session {
     buffers: StepBuffers,
     /// Step calls of one row: plain decoding.
     single_graph: Arc<dyn Graph>,
+    /// The same, with the next token sampled.
+    sampled_graph: Arc<dyn Graph>,
     step_graph: Arc<dyn Graph>,
     prefill_graph: Arc<dyn Graph>,
     pub(super) committed: usize,
@@ -46,6 +49,8 @@ pub struct Session {
     pub(super) logit_count: usize,
     pub(super) logits: Vec<f32>,
     argmax: Vec<i32>,
+    /// The parameters that the sampled graph finds, when known.
+    draw: Option<Draw>,
     words: Vec<i32>,
     pub(super) speculation: Option<Box<Speculation>>,
 }
@@ -71,6 +76,7 @@ impl Session {
             recurrent: &recurrent,
             tap: None,
             verify: None,
+            sampled: false,
         };
         let speculation = match (drafter, options.speculation) {
             (Some(drafter), Some(room)) => {
@@ -81,13 +87,14 @@ impl Session {
         builder.tap = speculation.as_ref().and_then(Speculation::tap);
         // A graph is as large as its buffers: calls of few rows have graphs of their own.
         let (single, few) = (buffers.first_rows(1)?, buffers.first_rows(STEP_ROWS)?);
-        let graph = |regime, buffers| -> Result<Arc<dyn Graph>> {
-            let ops = GraphBuilder { buffers, ..builder }.build(regime)?;
+        let graph = |regime, buffers, sampled| -> Result<Arc<dyn Graph>> {
+            let ops = GraphBuilder { buffers, sampled, ..builder }.build(regime)?;
             record(&**device, ops.iter().map(|traced| &traced.op))
         };
-        let single_graph = graph(Regime::Step, &single)?;
-        let step_graph = graph(Regime::Step, &few)?;
-        let prefill_graph = graph(Regime::Prefill, &buffers)?;
+        let single_graph = graph(Regime::Step, &single, false)?;
+        let sampled_graph = graph(Regime::Step, &single, true)?;
+        let step_graph = graph(Regime::Step, &few, false)?;
+        let prefill_graph = graph(Regime::Prefill, &buffers, false)?;
         let stream = device.stream()?;
         let logits = vec![0.0; options.logit_rows * config.vocab];
         let mut session = Self {
@@ -98,6 +105,7 @@ impl Session {
             recurrent,
             buffers,
             single_graph,
+            sampled_graph,
             step_graph,
             prefill_graph,
             committed: 0,
@@ -105,6 +113,7 @@ impl Session {
             logit_count: 0,
             logits,
             argmax: vec![0; options.logit_rows],
+            draw: None,
             words: Vec::with_capacity(options.rows()),
             speculation: speculation.map(Box::new),
             engine,
@@ -205,6 +214,25 @@ impl Session {
         self.run(tokens, Regime::Step, want)
     }
 
+    /// Runs one token as a step, commits it and samples the next one, on the device: the
+    /// one that a [`Sampler`](crate::sample::Sampler) of these parameters would choose.
+    /// `None` when it can not be told from the best candidates; the logits are there then.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn step_sampled(&mut self, token: u32, draw: &Draw) -> Result<Option<u32>> {
+        self.check(&[token])?;
+        if self.draw != Some(*draw) {
+            write(&mut *self.stream, &self.buffers.head.best.params.0, &draw.words())?;
+            self.draw = Some(*draw);
+        }
+        let graph = Arc::clone(&self.sampled_graph);
+        self.launch(&[token], WantLogits::Last, &*graph)?;
+        // What was sampled is not the most likely token.
+        let chosen = std::mem::replace(&mut self.argmax[0], Draw::UNDECIDED);
+        Ok(u32::try_from(chosen).ok())
+    }
+
     pub(super) fn check(&self, tokens: &[u32]) -> Result<(), GenerateFault> {
         if tokens.is_empty() {
             return Err(GenerateFault::EmptyPrompt);
@@ -250,16 +278,20 @@ impl Session {
     }
 
     fn run(&mut self, tokens: &[u32], regime: Regime, want: WantLogits) -> Result<()> {
+        let graph = Arc::clone(match regime {
+            Regime::Step if tokens.len() == 1 => &self.single_graph,
+            Regime::Step => &self.step_graph,
+            Regime::Prefill => &self.prefill_graph,
+        });
+        self.launch(tokens, want, &*graph)
+    }
+
+    fn launch(&mut self, tokens: &[u32], want: WantLogits, graph: &dyn Graph) -> Result<()> {
         if let Some(speculation) = &mut self.speculation {
             speculation.make_room(&mut *self.stream, self.committed, tokens.len())?;
         }
         let count = self.write_inputs(tokens, want)?;
-        let graph = match regime {
-            Regime::Step if tokens.len() == 1 => &self.single_graph,
-            Regime::Step => &self.step_graph,
-            Regime::Prefill => &self.prefill_graph,
-        };
-        self.stream.launch_graph(&**graph)?;
+        self.stream.launch_graph(graph)?;
         self.finish(tokens.len(), count)
     }
 
@@ -269,7 +301,7 @@ impl Session {
         let argmax = &mut self.argmax[..count];
         read(&mut *self.stream, &self.buffers.head.top_ids, bytemuck::cast_slice_mut(argmax))?;
         self.committed += rows;
-        match self.argmax[..count].iter().position(|&id| id < 0) {
+        match self.argmax[..count].iter().position(|&id| id == Draw::NOT_FINITE) {
             Some(row) => Err(DeviceFault::NonFinite { op: "lm_head", row }.into()),
             None => Ok(()),
         }
@@ -280,9 +312,11 @@ impl Session {
         self.logit_count
     }
 
-    /// The most likely token after a row of the last call, ties to the lowest id.
+    /// The most likely token after a row of the last call, ties to the lowest id. `None`
+    /// after a sampled step.
     pub fn argmax(&self, row: usize) -> Option<u32> {
-        self.argmax[..self.logit_count].get(row).map(|&id| id as u32)
+        let id = self.argmax[..self.logit_count].get(row);
+        id.and_then(|&id| u32::try_from(id).ok())
     }
 
     /// Logits of all rows that have them, `[rows, vocab]`, copied from the device.
@@ -311,6 +345,7 @@ impl Session {
             recurrent: &self.recurrent,
             tap: None,
             verify: None,
+            sampled: false,
         };
         let width = self.engine.config().hidden;
         let mut values = vec![0f32; width];

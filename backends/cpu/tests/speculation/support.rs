@@ -30,7 +30,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn nano(file: &str) -> PathBuf {
+pub(crate) fn nano(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/nano").join(file)
 }
 
