@@ -77,7 +77,7 @@ __device__ inline void ask_for(const uint8_t *const (&bricks)[kTiles], int units
 #endif
 }
 
-constexpr int kStepThreads = 384;  // at most
+constexpr int kStepThreads = 640;  // at most
 
 constexpr int kMostSlices = 8;
 
@@ -137,10 +137,6 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
 
   ask_for<Type::kBytes>(bricks, own_units, lane);
   after_previous();
-  const Rows rows = row_set(site, control, set, inputs, outputs);
-  const int first_row = blockIdx.z * 8 * kColumns;
-  if (first_row >= rows.count) return;
-
   // Activations of the i-th unit of each run, by the run's warps.
   const int all = gridDim.z * kColumns;  // 8-row tiles
   const uint4 *const column = o.packed + blockIdx.z * kColumns * 32;
@@ -161,7 +157,15 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
   float4 *const exchange = reinterpret_cast<float4 *>(shared + 2 * o.runs * kWords) +
                            group * kTiles * kColumns * 32 + lane;
 
+  // On its way before the control block is read: memory of all columns is there.
   load(0, 0);
+  const Rows rows = row_set(site, control, set, inputs, outputs);
+  const int first_row = blockIdx.z * 8 * kColumns;
+  if (first_row >= rows.count) return copies_wait<0>();
+  // Wanted at the end; brought to the first-level cache.
+  if (threadIdx.x < 8 * kColumns) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(o.factors + first_row + threadIdx.x));
+  }
   int stage = 0;
   for (int tile = first_tile; tile < end_tile; tile += at_once) {
     const bool more_tiles = tile + at_once < end_tile;

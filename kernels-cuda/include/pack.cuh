@@ -28,11 +28,39 @@ struct PackTo {
   }
 };
 
-// Packs row `row`, by one block of whole warps: `first(i)` makes four elements from the i-th
+// The largest of what the blocks of a cluster of kSpread have.
+template <int kSpread>
+__device__ inline float cluster_largest(float x) {
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kSpread > 1) {
+    __shared__ float mine;
+    if (threadIdx.x == 0) mine = x;
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;"
+                 ::: "memory");
+    const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(&mine));
+#pragma unroll
+    for (int rank = 0; rank < kSpread; rank++) {
+      float other;
+      asm volatile("{.reg .u32 there;\n\tmapa.shared::cluster.u32 there, %1, %2;\n\t"
+                   "ld.shared::cluster.f32 %0, [there];}"
+                   : "=f"(other)
+                   : "r"(at), "r"(rank)
+                   : "memory");
+      x = fmaxf(x, other);
+    }
+    // Nobody leaves while others read.
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;"
+                 ::: "memory");
+  }
+#endif
+  return x;
+}
+
+// Packs row `row`, by a cluster of kSpread blocks of whole warps: `first(i)` makes four elements from the i-th
 // on, once for each that exists; `again(i)` gives them a second time. Elements past `k` are
 // not asked for. A row that is not live is zero. A thread has every blockDim-th piece of two
 // times four inputs, and keeps the first kHeld of them.
-template <class First, class Again>
+template <int kSpread, class First, class Again>
 __device__ inline void pack_row(const PackTo &o, int row, bool live, int k, First first,
                                 Again again) {
   constexpr int kHeld = 3;
@@ -40,14 +68,13 @@ __device__ inline void pack_row(const PackTo &o, int row, bool live, int k, Firs
   uint4 *to = o.packed + (static_cast<int64_t>(group) * o.pairs * o.tiles + tile) * 32 +
               row % 8 * 4;
   const int pieces = o.pairs * 4;
+  const int step = kSpread * blockDim.x, mine = blockIdx.x % kSpread * blockDim.x + threadIdx.x;
   auto place = [&](int piece) -> uint4 & {
     return to[static_cast<int64_t>(piece / 4) * o.tiles * 32 + piece % 4];
   };
   if (!live) {
-    for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
-      place(piece) = make_uint4(0, 0, 0, 0);
-    }
-    if (threadIdx.x == 0) o.factors[row] = 1.0f;
+    for (int piece = mine; piece < pieces; piece += step) place(piece) = make_uint4(0, 0, 0, 0);
+    if (mine == 0) o.factors[row] = 1.0f;
     return;
   }
 
@@ -61,7 +88,7 @@ __device__ inline void pack_row(const PackTo &o, int row, bool live, int k, Firs
   float largest = 0.0f;
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
-    const int piece = threadIdx.x + i * blockDim.x;
+    const int piece = mine + i * step;
     if (piece >= pieces) break;
     const int at = start(piece);
     held[i][0] = at < k ? first(at) : zero;
@@ -69,33 +96,43 @@ __device__ inline void pack_row(const PackTo &o, int row, bool live, int k, Firs
   }
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
-    if (static_cast<int>(threadIdx.x + i * blockDim.x) >= pieces) break;
+    if (mine + i * step >= pieces) break;
     largest = fmaxf(largest, fmaxf(linear::largest_of(held[i][0]), linear::largest_of(held[i][1])));
   }
-  for (int piece = threadIdx.x + kHeld * blockDim.x; piece < pieces; piece += blockDim.x) {
+  for (int piece = mine + kHeld * step; piece < pieces; piece += step) {
     const int at = start(piece);
     if (at < k) largest = fmaxf(largest, linear::largest_of(first(at)));
     if (at + apart < k) largest = fmaxf(largest, linear::largest_of(first(at + apart)));
   }
   float up = 1.0f, down = 1.0f;
   if (o.order != kBfloatScalars) {
-    linear::row_scale(linear::block_largest(largest), up, down);
+    largest = cluster_largest<kSpread>(linear::block_largest(largest));
+    linear::row_scale(largest, up, down);
   }
-  if (threadIdx.x == 0) o.factors[row] = down;
+  if (mine == 0) o.factors[row] = down;
   auto put = [&](int piece, float4 a, float4 b) {
     const uint2 low = linear::pack4(o.order, a, up), high = linear::pack4(o.order, b, up);
     place(piece) = make_uint4(low.x, low.y, high.x, high.y);
   };
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
-    const int piece = threadIdx.x + i * blockDim.x;
+    const int piece = mine + i * step;
     if (piece < pieces) put(piece, held[i][0], held[i][1]);
   }
-  for (int piece = threadIdx.x + kHeld * blockDim.x; piece < pieces; piece += blockDim.x) {
+  for (int piece = mine + kHeld * step; piece < pieces; piece += step) {
     const int at = start(piece);
     put(piece, at < k ? again(at) : zero, at + apart < k ? again(at + apart) : zero);
   }
 }
+
+// Blocks that share a wide row; ops/activation.rs of the driver knows it.
+#if __CUDA_ARCH__ >= 900
+constexpr int kSpread = 4;
+#define FT_SPREAD __cluster_dims__(4, 1, 1)
+#else
+constexpr int kSpread = 1;
+#define FT_SPREAD
+#endif
 
 }  // namespace ft
 

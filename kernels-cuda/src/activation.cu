@@ -75,11 +75,11 @@ extern "C" __global__ void __launch_bounds__(256)
              gate4(q + 2 * at.row * width, row, at.first, head_dim, width, wide), wide);
 }
 
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void FT_SPREAD __launch_bounds__(1024)
     swiglu_pack(ft::Site site, const int *control, const float *gate, const float *up, float *out,
                 int capacity, int width, unsigned wide, FT_PACK_PARAMETERS) {
   FT_PACK_TO;
-  const int rows = ft::live_rows(site, control, capacity), row = blockIdx.x;
+  const int rows = ft::live_rows(site, control, capacity), row = blockIdx.x / ft::kSpread;
   if (row >= to.padded(rows)) return;
   const long long start = static_cast<long long>(row) * width;
   auto first = [&](int i) {
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     return y;
   };
   auto again = [&](int i) { return ft::load4(out + start, i, width, wide); };
-  ft::pack_row(to, row, row < rows, width, first, again);
+  ft::pack_row<ft::kSpread>(to, row, row < rows, width, first, again);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
@@ -106,5 +106,5 @@ extern "C" __global__ void __launch_bounds__(1024)
     return y;
   };
   auto again = [&](int i) { return ft::load4(from, i, width, wide); };
-  ft::pack_row(to, row, row < rows, width, first, again);
+  ft::pack_row<1>(to, row, row < rows, width, first, again);
 }

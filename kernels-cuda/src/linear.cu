@@ -16,7 +16,7 @@ extern "C" __global__ __launch_bounds__(ft::kPackThreads) void linear_pack(
   const float *from = x + static_cast<int64_t>(rows.first + (live ? row : 0)) * k;
   const bool wide = k % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
   auto read = [&](int i) { return ft::load4(from, i, k, wide); };
-  ft::pack_row(to, row, live, k, read, read);
+  ft::pack_row<1>(to, row, live, k, read, read);
 }
 
 // Adds up the planes of a step, [slice][row][n]: in order of slices.

@@ -77,6 +77,10 @@ extern "C" __global__ void __launch_bounds__(1024)
                   float eps, unsigned wide, FT_PACK_PARAMETERS) {
   __shared__ float partials[32];
   FT_PACK_TO;
+  // No kernel writes weights: they come while the kernel waits.
+  for (int i = 32 * threadIdx.x; i < width; i += 32 * blockDim.x) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));
+  }
   const ft::Rows rows = ft::row_set(site, control, set, in_rows, out_rows);
   const int row = blockIdx.x;
   if (row >= to.padded(rows.count)) return;
@@ -95,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     return y;
   };
   auto again = [&](int i) { return ft::load4(at, i, width, wide); };
-  ft::pack_row(to, row, live, width, first, again);
+  ft::pack_row<1>(to, row, live, width, first, again);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
@@ -122,5 +126,5 @@ extern "C" __global__ void __launch_bounds__(1024)
   __syncthreads();
   // Heads that are whole groups of four make rows of such; a single one does not matter.
   auto read = [&](int i) { return ft::load4(out + start, i, all, wide); };
-  ft::pack_row(to, row, live, all, read, read);
+  ft::pack_row<1>(to, row, live, all, read, read);
 }

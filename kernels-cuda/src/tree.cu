@@ -220,10 +220,7 @@ extern "C" __global__ void __launch_bounds__(32)
     }
     accepted++;
     next = of(choice, row);
-    if (next < 0) {
-      next = -1;
-      break;
-    }
+    if (next < 0) break;
     const unsigned low = __ballot_sync(0xffffffffu, parent[0] == row && token[0] == next);
     const unsigned high = __ballot_sync(0xffffffffu, parent[1] == row && token[1] == next);
     if ((low | high) == 0) break;

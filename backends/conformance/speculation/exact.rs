@@ -3,14 +3,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use foretoken::generate::{Cancel, GenerateRequest, Generation, Session};
-use foretoken::sample::SamplingParams;
+use foretoken::generate::{Cancel, GenerateRequest, Generation, Session, WantLogits};
+use foretoken::sample::{Sampler, SamplingParams};
 use foretoken::speculate::{PromptLookup, SpecLimits, SpecMode};
 
 use crate::driver;
 
 use super::drafters::{Script, Scripted};
-use super::support::{Random, Rig, Target, alone, rig};
+use super::support::{Random, Rig, Target, alone, rig, start};
 
 /// Contexts of the sessions: one below a split of the attention, one above.
 const CONTEXTS: [usize; 2] = [100, 300];
@@ -44,8 +44,9 @@ fn prompt(rig: &Rig, r: &mut Random, most: usize) -> Vec<u32> {
 fn sampling(r: &mut Random) -> SamplingParams {
     let mut params = SamplingParams { seed: r.next(), ..SamplingParams::greedy() };
     params.temperature = r.pick(&[0.0, 0.0, 0.7, 1.3]);
-    if r.chance(30) {
-        params.top_k = r.pick(&[1, 5, 40]);
+    if r.chance(45) {
+        // Some are decided by the best candidates, some not, some for a row here and there.
+        params.top_k = r.pick(&[0, 1, 5, 40, 300]);
         params.top_p = r.pick(&[1.0, 0.9, 0.3]);
         params.min_p = r.pick(&[0.0, 0.05]);
     }
@@ -79,6 +80,13 @@ struct Sessions {
     lookup: Vec<Session>,
     dflash: Vec<Session>,
     script: Arc<Mutex<Script>>,
+    /// Tokens whose choice the device left to the host.
+    left: u64,
+}
+
+fn left(generation: &Generation) -> u64 {
+    let fallbacks = generation.stats.fallbacks.iter();
+    fallbacks.filter(|f| f.what.starts_with("sampling on the device")).map(|f| f.count).sum()
 }
 
 impl Sessions {
@@ -91,6 +99,7 @@ impl Sessions {
             lookup: all(&|c| rig.speculative(c, Box::new(PromptLookup::new(15).unwrap()))),
             dflash: all(&|c| rig.speculative(c, rig.dflash())),
             script,
+            left: 0,
         }
     }
 
@@ -137,6 +146,7 @@ impl Sessions {
         let speculative = run(rig, session, &request);
         let what = format!("case {number}: {drafter}, {:?}, {:?}", request.speculation, request);
         assert_same(&plain, &speculative, &what);
+        self.left += left(&plain) + left(&speculative);
         speculative.stats.generated_tokens.saturating_sub(speculative.stats.steps + 1)
     }
 }
@@ -149,6 +159,8 @@ fn cases(target: Target, count: usize, seed: u64) {
     // The drafters that know the answer make most steps commit several tokens: were
     // nothing ever accepted, this test would prove nothing.
     assert!(gained > count, "{gained} tokens gained in {count} requests");
+    // The device and the host took turns in some.
+    assert!(sessions.left > count as u64 / 20, "{} tokens left to the host", sessions.left);
 }
 
 #[test]
@@ -185,6 +197,38 @@ fn every_length_and_budget() {
         request.speculation.mode = SpecMode::Tree;
         request.speculation.limits = SpecLimits::new(1, tree_budget).unwrap();
         assert_same(&plain, &run(rig, &mut session, &request), &format!("tree {tree_budget}"));
+    }
+}
+
+/// A sampled token is what a sampler chooses from the logits that a plain step leaves,
+/// whoever chooses.
+#[test]
+fn plain_answers_are_the_sampler_s() {
+    let _alone = alone();
+    let rig = rig(Target::Q4).unwrap();
+    let mut session = rig.plain(128);
+    let mut r = Random(77);
+    for _ in 0..40 {
+        let request = GenerateRequest {
+            max_tokens: Some(12),
+            sampling: sampling(&mut r),
+            ignore_eos: true,
+            ..GenerateRequest::greedy(prompt(rig, &mut r, 60))
+        };
+        let answer = run(rig, &mut session, &request);
+        let mut sampler = Sampler::new(request.sampling.clone(), 8192).unwrap();
+        let mut history = request.prompt.clone();
+        let mut pending = start(&mut session, &history);
+        for (i, &id) in answer.ids.iter().enumerate() {
+            if i > 0 {
+                session.step(&[pending], WantLogits::Last).unwrap();
+            }
+            let position = history.len() as u64;
+            let logits = session.read_logits().unwrap();
+            pending = sampler.choose_id(logits, &history, position).unwrap();
+            assert_eq!(id, pending, "token {i} of {request:?}");
+            history.push(pending);
+        }
     }
 }
 

@@ -9,5 +9,6 @@ mod chi_square;
 mod drafters;
 mod exact;
 mod faults;
+mod one_launch;
 mod rows;
 mod support;

@@ -9,8 +9,8 @@ use foretoken::kernel::{
     Advance, Attention, AttentionMask, Control, ConvCommit, Cursor, DeltaCommit, DraftBlock,
     DraftContext, Embed, FeatureCommit, FeatureLoad, FeatureStore, GatedDelta, GatedNorm, HeadMap,
     HeadPart, KvAppend, KvCommit, KvPair, Linear, LinearPart, Op, OutputGate, Path, QkNormRope,
-    Regime, RmsNorm, RopeAngles, RowSet, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeLimits,
-    TreeRows, TreeWalk,
+    Regime, RmsNorm, RopeAngles, RowSet, Sample, SampleParams, ShortConv, Stamp, SwiGlu, TopK,
+    TreeBuild, TreeLimits, TreeRows, TreeWalk,
 };
 use foretoken::tensor::{DType, Shape, Tensor};
 use foretoken_cpu::{CpuDriver, CpuOptions};
@@ -316,6 +316,17 @@ impl Model<'_> {
                 log_sum_exp: Some(self.f32(&[m])),
             }
             .into(),
+            Sample {
+                control: control(),
+                params: SampleParams(self.tensor(DType::I32, &[SampleParams::WORDS])),
+                positions: self.tensor(DType::I32, &[m]),
+                ids: self.tensor(DType::I32, &[m, 40]),
+                values: self.f32(&[m, 40]),
+                log_sum_exp: self.f32(&[m]),
+                vocab: 3000,
+                choices: self.tensor(DType::I32, &[m, 1]),
+            }
+            .into(),
         ];
         ops.extend(self.speculation());
         ops
@@ -338,7 +349,7 @@ fn main() {
         let prepare = |op: &Op| device.prepare(op).unwrap();
         let ops = [model.ops(), model.speculative_ops(), model.tree_ops()].concat();
         let kernels: Vec<_> = ops.iter().map(prepare).collect();
-        assert_eq!(kernels.len(), 29, "every operation");
+        assert_eq!(kernels.len(), 30, "every operation");
         let graph = device.record(&kernels).unwrap();
         let mut stream = device.stream().unwrap();
         let mut out = [0; 64];

@@ -239,6 +239,8 @@ fn an_operation_that_differs_a_little_is_caught() {
         ("draft_block/", twist!(DraftBlock, x => x.mask_token ^= 1)),
         ("advance/", twist!(Advance, x => x.result = x.path.0.clone())),
         ("stamp", twist!(Stamp, x => x.slot ^= 1)),
+        ("sample/m=", twist!(Sample, x => x.vocab = usize::MAX >> 1)),
+        ("sample/m=", twist!(Sample, x => x.positions = x.params.0.clone())),
         ("top_k/m=", twist!(TopK, x => std::mem::swap(&mut x.values, &mut x.logits))),
     ];
     for (filter, twist) in twists {

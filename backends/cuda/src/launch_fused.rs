@@ -20,6 +20,8 @@ pub(crate) struct Producer {
     pub(crate) control: u64,
     /// Which rows those are.
     pub(crate) rows: RowSet,
+    /// Blocks to a row.
+    pub(crate) spread: u32,
 }
 
 /// The first launch of a product, when it packs rows and is the only one that does.
@@ -66,7 +68,7 @@ impl Packing {
         producer
             .launch
             .clone()
-            .grid([self.padded, 1, 1])
+            .grid([self.padded * producer.spread, 1, 1])
             .arg(self.order)
             .arg(self.pairs)
             .arg(self.tiles)

@@ -1,13 +1,13 @@
 //! The host side of a request: what was chosen, what was said.
 
 use super::{
-    Engine, FinishReason, GenerateFault, GenerateRequest, Generation, GenerationStats, Session,
-    StopMatcher, StreamEvent, TreeShape, WantLogits,
+    Engine, Fallback, FinishReason, GenerateFault, GenerateRequest, Generation, GenerationStats,
+    Session, StopMatcher, StreamEvent, TreeShape, WantLogits,
 };
 use crate::device::DeviceFault;
 use crate::error::{Error, Result};
 use crate::kernel::TreeRows;
-use crate::sample::{Sampler, TopLogprobs};
+use crate::sample::{Draw, Sampler, TopLogprobs};
 use crate::tokenizer::Utf8Stream;
 
 /// Tokens that room is made for ahead of time, so that no step allocates. Longer answers
@@ -33,6 +33,10 @@ pub(super) struct Run<'a> {
     engine: &'a Engine,
     pub(super) request: &'a GenerateRequest,
     sampler: Sampler,
+    /// The sampling, when the device does it.
+    draw: Option<Draw>,
+    /// Tokens that the device left to the host.
+    undecided: u64,
     matcher: StopMatcher,
     utf8: Utf8Stream,
     history: Vec<u32>,
@@ -62,12 +66,19 @@ impl<'a> Run<'a> {
         let room = context - prompt;
         let limit = request.max_tokens.map_or(room, |n| n.min(room));
         let expected = limit.min(EXPECTED_TOKENS);
+        let vocab = engine.config().vocab;
+        let draw = match request.logprobs {
+            None => request.sampling.draw(vocab),
+            Some(_) => None,
+        };
         let mut history = Vec::with_capacity(prompt + expected);
         history.extend_from_slice(&request.prompt);
         Ok(Self {
             engine,
             request,
-            sampler: Sampler::new(request.sampling.clone(), engine.config().vocab as u32)?,
+            sampler: Sampler::new(request.sampling.clone(), vocab as u32)?,
+            draw,
+            undecided: 0,
             matcher: StopMatcher::new(&request.stop_strings)?,
             utf8: Utf8Stream::default(),
             history,
@@ -119,7 +130,14 @@ impl<'a> Run<'a> {
         id: u32,
         on_event: &mut dyn FnMut(StreamEvent<'_>),
     ) -> Result<Outcome> {
-        session.step(&[id], WantLogits::Last)?;
+        if let Some(draw) = self.draw.filter(|_| !self.argmax_decides()) {
+            if let Some(id) = session.step_sampled(id, &draw)? {
+                return Ok(self.take(id, on_event));
+            }
+            self.undecided += 1;
+        } else {
+            session.step(&[id], WantLogits::Last)?;
+        }
         self.next(session, on_event)
     }
 
@@ -131,10 +149,14 @@ impl<'a> Run<'a> {
         shape: TreeShape,
         on_event: &mut dyn FnMut(StreamEvent<'_>),
     ) -> Result<Outcome> {
-        if self.argmax_decides() {
+        if let Some(draw) = self.draw {
+            let step = match self.argmax_decides() {
+                true => session.speculate(&self.history, shape),
+                false => session.speculate_sampled(&self.history, shape, &draw),
+            };
             // Where plain decoding would have ended before it met logits that are not
             // finite, so does this.
-            let fault = match session.speculate(&self.history, shape) {
+            let fault = match step {
                 Ok(_) => None,
                 Err(fault @ Error::Device(DeviceFault::NonFinite { .. })) => Some(fault),
                 Err(other) => return Err(other),
@@ -145,6 +167,11 @@ impl<'a> Run<'a> {
                 if matches!(outcome, Outcome::End(_)) {
                     return Ok(outcome);
                 }
+            }
+            if let Some(row) = session.last_step().and_then(|step| step.undecided) {
+                self.undecided += 1;
+                let id = self.choose(session.tree_logits(row)?)?;
+                return Ok(self.take(id, on_event));
             }
             return fault.map_or(Ok(outcome), Err);
         }
@@ -198,11 +225,7 @@ impl<'a> Run<'a> {
 
     /// Whether the device's argmax is the choice.
     fn argmax_decides(&self) -> bool {
-        let sampling = &self.request.sampling;
-        sampling.is_greedy()
-            && !sampling.has_penalties()
-            && sampling.logit_bias.is_empty()
-            && self.request.logprobs.is_none()
+        self.draw.is_some() && self.request.sampling.is_greedy()
     }
 
     /// Chooses from logits, for the position after the history.
@@ -226,6 +249,13 @@ impl<'a> Run<'a> {
         self.text.push_str(&self.utf8.finish());
         say(&self.text[said..], on_event);
         self.stats.generated_tokens = self.generated();
+        if self.undecided > 0 {
+            self.stats.fallbacks.push(Fallback {
+                what: "sampling on the device to sampling on the host".into(),
+                reason: "the best candidates did not decide a token".into(),
+                count: self.undecided,
+            });
+        }
         let ids = self.history.split_off(self.request.prompt.len());
         Generation { text: self.text, ids, finish, logprobs: self.logprobs, stats: self.stats }
     }

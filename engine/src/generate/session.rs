@@ -11,6 +11,7 @@ use crate::device::{Device, DeviceFault, Graph, MemoryPlan, Stream};
 use crate::error::Result;
 use crate::kernel::{Control, Op, Regime};
 use crate::model::{GraphBuilder, StepBuffers};
+use crate::sample::Draw;
 use crate::speculate::Drafter;
 use crate::tensor::Tensor;
 
@@ -41,6 +42,8 @@ pub struct Session {
     buffers: StepBuffers,
     /// Step calls of one row: plain decoding.
     single_graph: Arc<dyn Graph>,
+    /// The same, with the next token sampled.
+    sampled_graph: Arc<dyn Graph>,
     step_graph: Arc<dyn Graph>,
     /// Prefill calls of up to so many rows, descending.
     prefill_graphs: Vec<(usize, Arc<dyn Graph>)>,
@@ -52,6 +55,8 @@ pub struct Session {
     pub(super) logit_count: usize,
     pub(super) logits: Vec<f32>,
     argmax: Vec<i32>,
+    /// The parameters that the sampled graph finds, when known.
+    draw: Option<Draw>,
     words: Vec<i32>,
     pub(super) speculation: Option<Box<Speculation>>,
 }
@@ -77,6 +82,7 @@ impl Session {
             recurrent: &recurrent,
             tap: None,
             verify: None,
+            sampled: false,
         };
         let speculation = match (drafter, options.speculation) {
             (Some(drafter), Some(room)) => {
@@ -91,16 +97,17 @@ impl Session {
         let short = SHORT_CHUNKS.into_iter().filter(|rows| *rows < options.rows());
         let short = short.map(|rows| Ok((rows, buffers.first_rows(rows)?)));
         let short = short.collect::<Result<Vec<_>>>()?;
-        let graph = |regime, buffers| -> Result<Arc<dyn Graph>> {
-            let ops = GraphBuilder { buffers, ..builder }.build(regime)?;
+        let graph = |regime, buffers, sampled| -> Result<Arc<dyn Graph>> {
+            let ops = GraphBuilder { buffers, sampled, ..builder }.build(regime)?;
             record(&**device, ops.iter().map(|traced| &traced.op))
         };
-        let mut prefill_graphs = vec![(options.rows(), graph(Regime::Prefill, &buffers)?)];
+        let mut prefill_graphs = vec![(options.rows(), graph(Regime::Prefill, &buffers, false)?)];
         for (rows, buffers) in &short {
-            prefill_graphs.push((*rows, graph(Regime::Prefill, buffers)?));
+            prefill_graphs.push((*rows, graph(Regime::Prefill, buffers, false)?));
         }
-        let single_graph = graph(Regime::Step, &single)?;
-        let step_graph = graph(Regime::Step, &few)?;
+        let single_graph = graph(Regime::Step, &single, false)?;
+        let sampled_graph = graph(Regime::Step, &single, true)?;
+        let step_graph = graph(Regime::Step, &few, false)?;
         let stream = device.stream()?;
         let logits = vec![0.0; options.logit_rows * config.vocab];
         let mut session = Self {
@@ -111,6 +118,7 @@ impl Session {
             recurrent,
             buffers,
             single_graph,
+            sampled_graph,
             step_graph,
             prefill_graphs,
             committed: 0,
@@ -119,6 +127,7 @@ impl Session {
             logit_count: 0,
             logits,
             argmax: vec![0; options.logit_rows],
+            draw: None,
             words: Vec::with_capacity(options.rows()),
             speculation: speculation.map(Box::new),
             engine,
@@ -230,6 +239,25 @@ impl Session {
         self.run(tokens, Regime::Step, want)
     }
 
+    /// Runs one token as a step, commits it and samples the next one, on the device: the
+    /// one that a [`Sampler`](crate::sample::Sampler) of these parameters would choose.
+    /// `None` when it can not be told from the best candidates; the logits are there then.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn step_sampled(&mut self, token: u32, draw: &Draw) -> Result<Option<u32>> {
+        self.check(&[token])?;
+        if self.draw != Some(*draw) {
+            write(&mut *self.stream, &self.buffers.head.best.params.0, &draw.words())?;
+            self.draw = Some(*draw);
+        }
+        let graph = Arc::clone(&self.sampled_graph);
+        self.launch(&[token], WantLogits::Last, &*graph)?;
+        // What was sampled is not the most likely token.
+        let chosen = std::mem::replace(&mut self.argmax[0], Draw::UNDECIDED);
+        Ok(u32::try_from(chosen).ok())
+    }
+
     pub(super) fn check(&self, tokens: &[u32]) -> Result<(), GenerateFault> {
         if tokens.is_empty() {
             return Err(GenerateFault::EmptyPrompt);
@@ -275,21 +303,25 @@ impl Session {
     }
 
     fn run(&mut self, tokens: &[u32], regime: Regime, want: WantLogits) -> Result<()> {
+        let graph = Arc::clone(match regime {
+            Regime::Step if tokens.len() == 1 => &self.single_graph,
+            Regime::Step => &self.step_graph,
+            Regime::Prefill => {
+                let (asked, capacity) = (tokens.len(), self.options.rows());
+                let mut fitting = self.prefill_graphs.iter().rev();
+                let fitting = fitting.find(|(rows, _)| asked <= *rows);
+                &fitting.ok_or(GenerateFault::TooManyRows { asked, capacity })?.1
+            }
+        });
+        self.launch(tokens, want, &*graph)
+    }
+
+    fn launch(&mut self, tokens: &[u32], want: WantLogits, graph: &dyn Graph) -> Result<()> {
         if let Some(speculation) = &mut self.speculation {
             speculation.make_room(&mut *self.stream, self.committed, tokens.len())?;
         }
         let count = self.write_inputs(tokens, want)?;
-        let capacity = self.options.rows();
-        let graph = match regime {
-            Regime::Step if tokens.len() == 1 => &self.single_graph,
-            Regime::Step => &self.step_graph,
-            Regime::Prefill => {
-                let mut fitting = self.prefill_graphs.iter().rev();
-                let fitting = fitting.find(|(rows, _)| tokens.len() <= *rows);
-                &fitting.ok_or(GenerateFault::TooManyRows { asked: tokens.len(), capacity })?.1
-            }
-        };
-        self.stream.launch_graph(&**graph)?;
+        self.stream.launch_graph(graph)?;
         self.finish(tokens.len(), count)
     }
 
@@ -299,7 +331,7 @@ impl Session {
         let argmax = &mut self.argmax[..count];
         read(&mut *self.stream, &self.buffers.head.top_ids, bytemuck::cast_slice_mut(argmax))?;
         self.committed += rows;
-        match self.argmax[..count].iter().position(|&id| id < 0) {
+        match self.argmax[..count].iter().position(|&id| id == Draw::NOT_FINITE) {
             Some(row) => Err(DeviceFault::NonFinite { op: "lm_head", row }.into()),
             None => Ok(()),
         }
@@ -310,9 +342,11 @@ impl Session {
         self.logit_count
     }
 
-    /// The most likely token after a row of the last call, ties to the lowest id.
+    /// The most likely token after a row of the last call, ties to the lowest id. `None`
+    /// after a sampled step.
     pub fn argmax(&self, row: usize) -> Option<u32> {
-        self.argmax[..self.logit_count].get(row).map(|&id| id as u32)
+        let id = self.argmax[..self.logit_count].get(row);
+        id.and_then(|&id| u32::try_from(id).ok())
     }
 
     /// Logits of all rows that have them, `[rows, vocab]`, copied from the device.
@@ -341,6 +375,7 @@ impl Session {
             recurrent: &self.recurrent,
             tap: None,
             verify: None,
+            sampled: false,
         };
         let width = self.engine.config().hidden;
         let mut values = vec![0f32; width];

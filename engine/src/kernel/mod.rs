@@ -4,7 +4,8 @@
 //! are few and coarse on purpose: a driver may fuse them, it never splits what one
 //! of them means. The list is extended here, in one place, when a model needs more.
 //!
-//! May depend on `tensor` and on the handle types of `device`.
+//! May depend on `tensor`, on the handle types of `device` and, for what sampling means, on
+//! `sample`.
 
 mod attention;
 mod control;
@@ -13,6 +14,7 @@ mod feature;
 mod key;
 mod op;
 mod pointwise;
+mod sample;
 mod tree;
 
 pub use attention::{
@@ -24,6 +26,7 @@ pub use feature::{FeatureCommit, FeatureLoad, FeatureStore, Stamp};
 pub use key::KernelKey;
 pub use op::Op;
 pub use pointwise::{Embed, Linear, LinearPart, RmsNorm, SwiGlu, TopK};
+pub use sample::{Sample, SampleParams};
 pub use tree::{
     Advance, ConvCommit, Cursor, DeltaCommit, DraftBlock, DraftContext, KvCommit, Path, TreeBuild,
     TreeLimits, TreeRows, TreeWalk,

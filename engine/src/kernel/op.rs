@@ -3,7 +3,7 @@
 use super::{
     Advance, Attention, ConvCommit, DeltaCommit, DraftBlock, DraftContext, Embed, FeatureCommit,
     FeatureLoad, FeatureStore, GatedDelta, GatedNorm, KvAppend, KvCommit, Linear, OutputGate,
-    QkNormRope, RmsNorm, RopeAngles, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeWalk,
+    QkNormRope, RmsNorm, RopeAngles, Sample, ShortConv, Stamp, SwiGlu, TopK, TreeBuild, TreeWalk,
 };
 
 macro_rules! ops {
@@ -41,6 +41,7 @@ ops! {
     GatedNorm => "gated_norm",
     SwiGlu => "swiglu",
     TopK => "top_k",
+    Sample => "sample",
     FeatureStore => "feature_store",
     FeatureCommit => "feature_commit",
     FeatureLoad => "feature_load",

@@ -151,13 +151,13 @@ pub struct TreeWalk {
     pub tokens: Tensor,
     /// The tree.
     pub tree: TreeRows,
-    /// `[M, 1]` I32: the target's choice after each row; negative for a row whose
-    /// logits are not finite, which ends the walk there.
+    /// `[M, 1]` I32: the target's choice after each row; negative for a row that has none
+    /// (-1 when its logits are not finite), which ends the walk there.
     pub choices: Tensor,
     /// Written, words past the path's rows excepted.
     pub path: Path,
     /// `[4 + M]` I32, written: rows of the path, rows of the tree, the next pending
-    /// token (or -1), the largest of the tree's depths, then the tokens of the path, row
+    /// token (or the negative word in its place), the largest of the tree's depths, then the tokens of the path, row
     /// 0's first.
     pub result: Tensor,
 }

@@ -4,7 +4,8 @@ use super::carver::Carver;
 use super::{DeltaConfig, ModelConfig};
 use crate::device::Device;
 use crate::error::Result;
-use crate::kernel::Control;
+use crate::kernel::{Control, SampleParams};
+use crate::sample::Draw;
 use crate::tensor::{DType, Tensor};
 
 /// Attention's activations. The `_rows` views are the same memory as two
@@ -60,10 +61,35 @@ pub struct HeadBuffers {
     pub h: Tensor,
     /// `[L, V]`.
     pub logits: Tensor,
-    /// `[L, 1]` I32.
+    /// `[L, 1]` I32: the best token, or the one that was sampled.
     pub top_ids: Tensor,
     /// `[L, 1]`.
     pub top_values: Tensor,
+    /// What is sampled from.
+    pub best: BestBuffers,
+}
+
+/// The candidates of a sampled row, at most [`Draw::CANDIDATES`].
+pub struct BestBuffers {
+    /// How to sample.
+    pub params: SampleParams,
+    /// `[L, K]` I32.
+    pub ids: Tensor,
+    /// `[L, K]`.
+    pub values: Tensor,
+    /// `[L]`.
+    pub log_sum_exp: Tensor,
+}
+
+impl BestBuffers {
+    fn carve(vocab: usize, l: usize, c: &mut Carver) -> Result<Self> {
+        let k = vocab.min(Draw::CANDIDATES);
+        let [params] = c.views(DType::I32, [&[SampleParams::WORDS]])?;
+        let [ids] = c.views(DType::I32, [&[l, k]])?;
+        let [values] = c.views(DType::F32, [&[l, k]])?;
+        let [log_sum_exp] = c.views(DType::F32, [&[l]])?;
+        Ok(Self { params: SampleParams(params), ids, values, log_sum_exp })
+    }
 }
 
 /// All activations of a call of up to `M` rows, `L` of them with logits.
@@ -144,6 +170,7 @@ impl StepBuffers {
         let [logits] = c.views(f32, [&[l, config.vocab]])?;
         let [top_ids] = c.views(DType::I32, [&[l, 1]])?;
         let [top_values] = c.views(f32, [&[l, 1]])?;
+        let best = BestBuffers::carve(config.vocab, l, c)?;
 
         // Only one of the three parts of a layer is alive at a time: they share memory.
         let shared = c.mark();
@@ -183,7 +210,7 @@ impl StepBuffers {
             delta,
             gate,
             up,
-            head: HeadBuffers { h: head_h, logits, top_ids, top_values },
+            head: HeadBuffers { h: head_h, logits, top_ids, top_values, best },
             rows: m,
             logit_rows: l,
         })

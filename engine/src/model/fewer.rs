@@ -3,7 +3,9 @@
 //! A GPU driver sizes a recorded graph by the rows its tensors hold, so a graph for one
 //! row should not be recorded on the buffers of a prefill chunk.
 
-use super::buffers::{AttentionBuffers, DeltaBuffers, HeadBuffers, RecurrentInputs, StepBuffers};
+use super::buffers::{
+    AttentionBuffers, BestBuffers, DeltaBuffers, HeadBuffers, RecurrentInputs, StepBuffers,
+};
 use crate::device::DeviceFault;
 use crate::tensor::Tensor;
 
@@ -36,6 +38,12 @@ impl StepBuffers {
                 logits: with_logits(&head.logits)?,
                 top_ids: with_logits(&head.top_ids)?,
                 top_values: with_logits(&head.top_values)?,
+                best: BestBuffers {
+                    params: head.best.params.clone(),
+                    ids: with_logits(&head.best.ids)?,
+                    values: with_logits(&head.best.values)?,
+                    log_sum_exp: with_logits(&head.best.log_sum_exp)?,
+                },
             },
             rows,
             logit_rows,

@@ -9,7 +9,7 @@ use crate::device::{DeviceFault, Weight};
 use crate::error::Result;
 use crate::kernel::{
     AttentionMask, FeatureStore, GatedDelta, GatedNorm, KvPair, Linear, Op, OutputGate, Regime,
-    RowSet, ShortConv, TopK,
+    RowSet, Sample, ShortConv, TopK,
 };
 use crate::tensor::Tensor;
 
@@ -58,6 +58,8 @@ pub struct GraphBuilder<'a> {
     pub tap: Option<FeatureTap<'a>>,
     /// The rows are nodes of a tree: state is read, and what a commit needs is kept.
     pub verify: Option<&'a VerifyBuffers>,
+    /// The token after each row is sampled, not the best.
+    pub sampled: bool,
 }
 
 impl GraphBuilder<'_> {
@@ -229,6 +231,9 @@ impl GraphBuilder<'_> {
         let mut linear = rows.linear(&b.h, &[(&self.weights.head, &b.logits)]);
         linear.rows = RowSet::LogitsCompact;
         ops.push(linear);
+        if self.sampled {
+            return self.sample(ops);
+        }
         ops.push(TopK {
             control: self.buffers.control.clone(),
             logits: b.logits.clone(),
@@ -236,6 +241,30 @@ impl GraphBuilder<'_> {
             ids: b.top_ids.clone(),
             values: b.top_values.clone(),
             log_sum_exp: None,
+        });
+    }
+
+    /// Leaves sampled tokens where the best ones are left otherwise.
+    fn sample(&self, ops: &mut Ops) {
+        let (control, head) = (&self.buffers.control, &self.buffers.head);
+        let best = &head.best;
+        ops.push(TopK {
+            control: control.clone(),
+            logits: head.logits.clone(),
+            k: best.ids.shape().row_len(),
+            ids: best.ids.clone(),
+            values: best.values.clone(),
+            log_sum_exp: Some(best.log_sum_exp.clone()),
+        });
+        ops.push(Sample {
+            control: control.clone(),
+            params: best.params.clone(),
+            positions: self.buffers.positions.clone(),
+            ids: best.ids.clone(),
+            values: best.values.clone(),
+            log_sum_exp: best.log_sum_exp.clone(),
+            vocab: self.config.vocab,
+            choices: head.top_ids.clone(),
         });
     }
 }

@@ -4,6 +4,7 @@
 //! in time linear in the vocabulary: nothing sorts more than one bucket. Candidates stay in
 //! ascending id order between the steps.
 
+use super::Draw;
 use super::math::exp;
 
 /// A token that may still be chosen.
@@ -87,9 +88,28 @@ pub(super) fn top_k(logits: &[f32], k: u32, scratch: &mut Scratch, out: &mut Vec
 
 /// Keeps the shortest prefix whose probabilities, among the candidates and at temperature 1,
 /// sum to at least `p`: always at least one. `max` is the highest logit.
+///
+/// Up to [`Draw::CANDIDATES`] are summed one after the other, best first, which a device can
+/// repeat; more by buckets.
 pub(super) fn top_p(candidates: &mut Vec<Candidate>, p: f32, max: f32, scratch: &mut Scratch) {
     let Scratch { keys, weights, buckets } = scratch;
     let max = f64::from(max);
+    if candidates.len() <= Draw::CANDIDATES {
+        keys.clear();
+        keys.extend(candidates.iter().map(|&c| to_key(c)));
+        keys.sort_unstable();
+        let weight = |&key: &u64| exp(f64::from(from_key(key).logit) - max);
+        let target = f64::from(p) * keys.iter().map(weight).sum::<f64>();
+        let mut sum = 0.0;
+        let last = keys.iter().find(|key| {
+            sum += weight(key);
+            sum >= target
+        });
+        if let Some(&last) = last {
+            candidates.retain(|&c| to_key(c) <= last);
+        }
+        return;
+    }
     let bucket_of = |c: &Candidate| {
         let below = (max - f64::from(c.logit)) * BUCKETS_PER_NAT;
         (below as usize).min(BUCKETS - 1)

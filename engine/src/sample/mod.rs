@@ -6,6 +6,7 @@
 //! token, per tree path. It works on host slices and depends only on the crate's error
 //! type; no device, model or tokenizer is known here.
 
+mod draw;
 mod fault;
 mod filter;
 mod logprob;
@@ -15,6 +16,7 @@ mod penalty;
 mod random;
 mod sampler;
 
+pub use draw::{BestOfRow, Draw};
 pub use fault::RequestFault;
 pub use logprob::{TokenLogprob, TopLogprobs, log_softmax, log_sum_exp, logprob_of};
 pub use params::SamplingParams;

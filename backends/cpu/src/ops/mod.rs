@@ -23,6 +23,7 @@ mod kv_commit;
 mod output_gate;
 mod rms_norm;
 mod rope;
+mod sample;
 mod short_conv;
 mod stamp;
 mod swiglu;
@@ -58,6 +59,7 @@ pub(crate) fn prepare(core: &Core, op: &Op) -> Result<Arc<dyn CpuKernel>> {
         Op::GatedNorm(op) => Arc::new(gated_norm::Kernel::new(&bind, op)?),
         Op::SwiGlu(op) => Arc::new(swiglu::Kernel::new(&bind, op)?),
         Op::TopK(op) => Arc::new(top_k::Kernel::new(&bind, op)?),
+        Op::Sample(op) => Arc::new(sample::Kernel::new(&bind, op)?),
         Op::DraftContext(op) => Arc::new(tree::Context::new(&bind, op)?),
         Op::DraftBlock(op) => Arc::new(tree::Block::new(&bind, op)?),
         Op::TreeBuild(op) => Arc::new(tree::Build::new(&bind, op)?),

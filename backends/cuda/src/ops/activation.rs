@@ -47,7 +47,10 @@ pub(super) fn swiglu(bind: &Bind<'_>, op: &SwiGlu) -> Result<CudaKernel, DeviceF
         .arg(u32::from(wide));
     let control = bind.control(&op.control)?;
     let function = bind.function("activation", "swiglu_pack")?;
-    let packing = Launch::new(&function, grid, [pack_threads(width), 1, 1])
+    // `kSpread` of pack.cuh: blocks of a cluster, where there are clusters.
+    let spread = if bind.target().number >= 90 { 4 } else { 1 };
+    let threads = pack_threads(width.div_ceil(spread as usize));
+    let packing = Launch::new(&function, grid, [threads, 1, 1])
         .arg(&control)
         .arg(&gate)
         .arg(&up)
@@ -60,6 +63,7 @@ pub(super) fn swiglu(bind: &Bind<'_>, op: &SwiGlu) -> Result<CudaKernel, DeviceF
         out: out.address(),
         control: control.address(),
         rows: RowSet::All,
+        spread,
     };
     Ok(bind.kernel(key("swiglu"), vec![launch], Vec::new())?.producing(producer))
 }
@@ -102,6 +106,7 @@ pub(super) fn output_gate(bind: &Bind<'_>, op: &OutputGate) -> Result<CudaKernel
         out: x.address(),
         control: control.address(),
         rows: RowSet::All,
+        spread: 1,
     };
     Ok(bind.kernel(key("output_gate"), vec![launch], Vec::new())?.producing(producer))
 }

@@ -16,6 +16,7 @@ mod linear;
 mod norms;
 mod path;
 mod rope;
+mod sample;
 mod short_conv;
 mod stamp;
 mod top_k;
@@ -46,6 +47,7 @@ pub(crate) fn prepare(core: &Arc<Core>, op: &Op) -> Result<Arc<CudaKernel>> {
         Op::GatedNorm(op) => norms::gated(&bind, op)?,
         Op::SwiGlu(op) => activation::swiglu(&bind, op)?,
         Op::TopK(op) => top_k::prepare(&bind, op)?,
+        Op::Sample(op) => sample::prepare(&bind, op)?,
         Op::FeatureStore(op) => feature::store(&bind, op)?,
         Op::FeatureCommit(op) => feature::commit(&bind, op)?,
         Op::FeatureLoad(op) => feature::load(&bind, op)?,

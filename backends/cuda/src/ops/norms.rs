@@ -60,8 +60,13 @@ pub(super) fn rms(bind: &Bind<'_>, op: &RmsNorm) -> Result<CudaKernel, DeviceFau
         .arg(bind.int(width)?)
         .arg(op.eps)
         .arg(u32::from(wide));
-    let producer =
-        Producer { launch: packing, out: out.address(), control: control.address(), rows: op.rows };
+    let producer = Producer {
+        launch: packing,
+        out: out.address(),
+        control: control.address(),
+        rows: op.rows,
+        spread: 1,
+    };
     let key = KernelKey { op: "rms_norm", dtype: DType::F32, regime: None, variant: "block" };
     Ok(bind.kernel(key, vec![launch], Vec::new())?.producing(producer))
 }
@@ -113,6 +118,7 @@ pub(super) fn gated(bind: &Bind<'_>, op: &GatedNorm) -> Result<CudaKernel, Devic
         out: out.address(),
         control: control.address(),
         rows: RowSet::All,
+        spread: 1,
     };
     let key = KernelKey { op: "gated_norm", dtype: DType::F32, regime: None, variant: "warp" };
     Ok(bind.kernel(key, vec![launch], Vec::new())?.producing(producer))

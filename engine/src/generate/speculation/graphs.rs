@@ -44,8 +44,10 @@ pub(super) struct Graphs {
     pub(super) stamp: Arc<dyn Graph>,
     pub(super) verify: Arc<dyn Graph>,
     pub(super) commit: Arc<dyn Graph>,
-    /// Draft, verification, greedy walk and commit.
+    /// Draft, verification, walk by the best tokens and commit.
     pub(super) whole: Arc<dyn Graph>,
+    /// The same, by sampled tokens.
+    pub(super) sampled: Arc<dyn Graph>,
 }
 
 /// Room for the features of `rows` tokens, when the drafter reads any.
@@ -83,7 +85,7 @@ impl Graphs {
         draft.extend(drafter.proposal()?);
         draft.push(stamp(1));
         let buffers = builder.buffers;
-        let mut check = vec![Op::from(TreeBuild {
+        let build = Op::from(TreeBuild {
             cursor: small.cursor.clone(),
             limits: small.limits.clone(),
             ids: small.proposal.ids.clone(),
@@ -94,13 +96,18 @@ impl Graphs {
             tokens: buffers.tokens.clone(),
             positions: buffers.positions.clone(),
             tree: verify.tree.clone(),
-        })];
-        check.extend(builder.build(Regime::Step)?.into_iter().map(|t| t.op));
-        check.push(stamp(2));
+        });
+        let check = |sampled| -> Result<Vec<Op>> {
+            let rows = GraphBuilder { sampled, ..*builder }.build(Regime::Step)?;
+            let rows = rows.into_iter().map(|traced| traced.op);
+            Ok([build.clone()].into_iter().chain(rows).chain([stamp(2)]).collect())
+        };
+        let (check, check_sampled) = (check(false)?, check(true)?);
         let mut commit = vec![stamp(3)];
         commit.extend(builder.commit(&small.cursor)?);
         commit.push(stamp(4));
         let walk = Op::from(builder.walk()?);
+        let whole = |check| record(device, draft.iter().chain(check).chain([&walk]).chain(&commit));
         let context = drafter.context(ring_rows)?;
         Ok(Self {
             context: match context.is_empty() {
@@ -111,7 +118,8 @@ impl Graphs {
             stamp: record(device, [stamp(1)].iter())?,
             verify: record(device, check.iter())?,
             commit: record(device, commit.iter())?,
-            whole: record(device, draft.iter().chain(&check).chain([&walk]).chain(&commit))?,
+            whole: whole(&check)?,
+            sampled: whole(&check_sampled)?,
         })
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! A step is one graph: the drafter takes in what was committed since it last drafted
 //! and proposes; the tree is built and verified; the target's own choices walk it; the
-//! path is committed. When the choices are made on the host (sampling, penalties,
-//! log-probabilities) the same operations run as three graphs: draft, verify, commit.
+//! path is committed. Choices are the best tokens or sampled ones; where a device can not
+//! tell what is sampled the path ends, and the host chooses that one token from the row's
+//! logits. When all choices are made on the host (penalties, biases, log-probabilities,
+//! sampling from more than the best candidates) the same operations run as three graphs:
+//! draft, verify, commit.
 
 mod calibrate;
 mod graphs;
@@ -25,6 +28,7 @@ use crate::device::{MemoryKind, MemoryPlan, Stream};
 use crate::error::Result;
 use crate::kernel::{Control, Cursor, TreeLimits, TreeWalk};
 use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
+use crate::sample::Draw;
 use crate::speculate::{Candidates, Controller, CostPoints, DraftSite, DraftSizes, Drafter};
 use crate::tensor::Tensor;
 
@@ -43,6 +47,8 @@ pub(super) struct Speculation {
     /// What the device's cursor holds, when known.
     cursor: Option<[i32; Cursor::WORDS]>,
     limits: Option<[i32; TreeLimits::WORDS]>,
+    /// What the device samples by, when known.
+    draw: Option<Draw>,
     ids: Vec<i32>,
     scores: Vec<f32>,
     /// Result and clock, as they lie on the device.
@@ -111,6 +117,7 @@ impl Speculation {
             drafted: 0,
             cursor: None,
             limits: None,
+            draw: None,
             ids: vec![-1; candidates],
             scores: vec![f32::NEG_INFINITY; candidates],
             words: vec![0; bytes / 4],
@@ -251,18 +258,30 @@ impl Speculation {
         Ok(())
     }
 
-    /// One step with the target's greedy choices, committed. Returns rows committed.
+    /// One step with the target's choices, sampled by `draw` or else its best tokens,
+    /// committed. Returns rows committed.
     pub(super) fn run_whole(
         &mut self,
         stream: &mut dyn Stream,
         committed: usize,
         history: &[u32],
         shape: TreeShape,
+        draw: Option<&Draw>,
     ) -> Result<usize> {
         self.prepare(stream, committed, history, shape)?;
+        if let Some(draw) = draw
+            && self.draw != Some(*draw)
+        {
+            write(stream, &self.verify.step.head.best.params.0, &draw.words())?;
+            self.draw = Some(*draw);
+        }
         // Until the result is here nobody knows how far the device's cursor came.
         self.cursor = None;
-        stream.launch_graph(&*self.graphs.whole)?;
+        stream.launch_graph(if draw.is_some() {
+            &*self.graphs.sampled
+        } else {
+            &*self.graphs.whole
+        })?;
         self.read_result(stream)?;
         let Self { words, step, .. } = self;
         let result = words.get(..TreeWalk::HEADER + self.room.rows).unwrap_or_default();
@@ -271,12 +290,16 @@ impl Speculation {
             [TreeWalk::ACCEPTED, TreeWalk::ROWS, TreeWalk::NEXT, TreeWalk::DEPTH]
                 .map(|word| header.get(word).copied().unwrap_or(-1));
         let accepted = usize::try_from(accepted).unwrap_or(0).min(tokens.len());
+        step.is_finite = next != Draw::NOT_FINITE;
+        step.undecided = match next {
+            Draw::UNDECIDED => Some(last_row(stream, &self.verify.path.0, accepted)?),
+            _ => None,
+        };
         let next = u32::try_from(next).ok();
         let tokens = tokens.get(1..accepted).unwrap_or_default().iter().map(|&t| t as u32);
         step.tokens.clear();
         step.tokens.extend(tokens);
         step.tokens.extend(next);
-        step.is_finite = next.is_some();
         step.accepted = accepted;
         step.rows = usize::try_from(rows).unwrap_or(0);
         step.depth = usize::try_from(depth).unwrap_or(0);
@@ -306,6 +329,7 @@ impl Speculation {
         part(&mut rows.parents, &self.verify.tree.parents, stream)?;
         part(&mut rows.choices, &step.head.top_ids, stream)?;
         self.step.rows = live;
+        self.step.undecided = None;
         self.step.depth = self.rows.depth();
         Ok(())
     }
@@ -418,4 +442,12 @@ impl Speculation {
         let nanos = stamp(n).saturating_sub(stamp(n.saturating_sub(1)));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
+}
+
+/// The last row of a path of `rows` rows.
+fn last_row(stream: &mut dyn Stream, path: &Tensor, rows: usize) -> Result<usize> {
+    let mut row = [0i32];
+    let at = path.offset() + 4 * rows;
+    stream.read(path.buffer(), at, bytemuck::cast_slice_mut(&mut row))?;
+    Ok(usize::try_from(row[0]).unwrap_or(0))
 }

@@ -5,6 +5,7 @@ use crate::device::DeviceFault;
 use crate::error::Result;
 use crate::generate::session::{Session, read};
 use crate::generate::{GenerateFault, Speculate};
+use crate::sample::Draw;
 use crate::speculate::Controller;
 
 impl Session {
@@ -29,9 +30,34 @@ impl Session {
     /// `NoDrafter`, `HistoryMismatch`, `ContextLengthExceeded`, device faults. After
     /// `NonFinite` the path is committed, and [`last_step`](Self::last_step) has it.
     pub fn speculate(&mut self, history: &[u32], shape: TreeShape) -> Result<&SpeculativeStep> {
+        self.speculate_by(history, shape, None)
+    }
+
+    /// The same with sampled tokens: those that a [`Sampler`](crate::sample::Sampler) of
+    /// these parameters would choose. Where the best candidates do not tell a token, the
+    /// step ends: then `undecided` names a row, [`tree_logits`](Self::tree_logits) of which
+    /// the caller chooses the next pending token from.
+    ///
+    /// # Errors
+    /// As [`speculate`](Self::speculate).
+    pub fn speculate_sampled(
+        &mut self,
+        history: &[u32],
+        shape: TreeShape,
+        draw: &Draw,
+    ) -> Result<&SpeculativeStep> {
+        self.speculate_by(history, shape, Some(draw))
+    }
+
+    fn speculate_by(
+        &mut self,
+        history: &[u32],
+        shape: TreeShape,
+        draw: Option<&Draw>,
+    ) -> Result<&SpeculativeStep> {
         let shape = self.admit(history, shape)?;
         let (speculation, stream, committed) = self.parts()?;
-        let rows = speculation.run_whole(stream, committed, history, shape)?;
+        let rows = speculation.run_whole(stream, committed, history, shape, draw)?;
         self.committed += rows;
         self.logit_count = 0;
         let step = &self.parts()?.0.step;
@@ -62,7 +88,8 @@ impl Session {
         Ok(&self.parts()?.0.step)
     }
 
-    /// The target's logits after a row of the tree last drafted, `[vocab]`.
+    /// The target's logits after a row of the tree last drafted, or after the `undecided`
+    /// row of a sampled step, `[vocab]`.
     ///
     /// # Errors
     /// `NoDrafter`; `TooManyRows` for a row the tree does not have; `NonFinite`.
@@ -197,6 +224,9 @@ impl Session {
 }
 
 fn check_row(speculation: &Speculation, row: usize) -> Result<()> {
+    if speculation.step.undecided == Some(row) {
+        return Ok(());
+    }
     let capacity = speculation.rows.len();
     if row >= capacity {
         return Err(GenerateFault::TooManyRows { asked: row + 1, capacity }.into());

@@ -50,6 +50,9 @@ pub struct SpeculativeStep {
     /// False when the logits after the path's last row were not finite: then there is no
     /// next pending token among `tokens`.
     pub is_finite: bool,
+    /// The path's last row, when the device could not sample the token after it: then that
+    /// is the caller's to choose, and not among `tokens`.
+    pub undecided: Option<usize>,
     /// Time of the draft.
     pub draft: Duration,
     /// Time of the verification.

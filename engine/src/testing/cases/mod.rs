@@ -10,6 +10,7 @@ pub(super) mod linear;
 mod norms;
 mod pointwise;
 mod rope;
+pub(super) mod sample;
 mod stamp;
 mod top_k;
 mod tree_build;
@@ -37,6 +38,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     delta_tree::all(run);
     linear::all(run);
     top_k::all(run);
+    sample::all(run);
     tree_build::all(run);
     tree_step::all(run);
     stamp::all(run);

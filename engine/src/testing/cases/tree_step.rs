@@ -130,7 +130,11 @@ fn walks(rig: &mut Rig<'_>, rows: usize, kind: Kind, garbage: bool) -> Result<()
             }
         }
         let none = rig.rng.below(2 * rows);
-        choices.iter_mut().skip(none).step_by(9).for_each(|choice| *choice = -1);
+        choices
+            .iter_mut()
+            .skip(none)
+            .step_by(9)
+            .for_each(|choice| *choice = [-1, -2, i32::MIN][round % 3]);
         let op = operation(rig, capacity, [&tokens, &parents, &choices])?;
         rig.launch(op.clone())?;
         let (path, next) = walk(&parents, &tokens, &choices);

@@ -14,9 +14,11 @@ use std::ops::Range;
 use crate::kernel::{
     Attention, AttentionMask, GatedDelta, HeadMap, KvPair, Regime, RmsNorm, RowSet, ShortConv, TopK,
 };
+use crate::sample::SamplingParams;
 use crate::tensor::DType;
 use crate::testing::cases::attention::{CACHES, stored};
 use crate::testing::cases::delta::{EPS, Inputs};
+use crate::testing::cases::sample::draw;
 use crate::testing::compare;
 use crate::testing::fault::CaseFault;
 use crate::testing::report::Runner;
@@ -35,6 +37,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     linear::all(run);
     run.case("invariance/rms_norm".into(), rms_norm);
     run.case("invariance/top_k".into(), top_k);
+    run.case("invariance/sample".into(), sample);
     for dtype in CACHES {
         for heads in HEADS {
             let name = format!("invariance/attention/step/{dtype}/{heads:?}");
@@ -143,6 +146,20 @@ type Heads = (usize, usize, usize);
 
 /// Sizes that a driver may have different kernels for.
 const HEADS: [Heads; 4] = [(6, 2, 32), (2, 2, 64), (3, 1, 128), (6, 1, 256)];
+
+/// Each row keeps its position, so that it draws the same number wherever it lies.
+fn sample(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
+    let v = 3000;
+    let logits = rig.rng.floats_between(64 * v, -3.0, 3.0);
+    let params = SamplingParams { temperature: 1.3, seed: 7, ..SamplingParams::default() };
+    by_company("choices", |rows| {
+        let positions: Vec<i32> = rows.clone().map(|row| row as i32).collect();
+        let count = rows.len();
+        let part = &logits[rows.start * v..rows.end * v];
+        let (_, choices) = draw(rig, part, &positions, 64, 0, &params)?;
+        live(rig, &choices, count)
+    })
+}
 
 /// Caches, queries and the call both attention checks share.
 struct Attend {

@@ -124,7 +124,7 @@ pub(crate) fn walk(parents: &[i32], tokens: &[i32], choices: &[i32]) -> (Vec<usi
     while let Some(&row) = path.last() {
         let choice = choices[row];
         if choice < 0 {
-            return (path, -1);
+            return (path, choice);
         }
         match children[row].iter().find(|&&child| tokens[child] == choice) {
             Some(&child) => path.push(child),

@@ -67,7 +67,7 @@ impl CpuKernel for Walk {
             solo.set(&self.path, accepted, row as i32);
             let choice = solo.get(&self.choices, row);
             if choice < 0 {
-                break -1;
+                break choice;
             }
             // Children come after their parent, so this ends, garbage or not.
             let child = (row + 1..rows).find(|&at| {

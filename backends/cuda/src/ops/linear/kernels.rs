@@ -114,9 +114,9 @@ macro_rules! other {
 /// The tensor-core kernels for a type; none for F32, whose products are always in f32.
 pub(super) fn mma(dtype: DType) -> Option<Mma> {
     Some(match dtype {
-        DType::Q4_K => own!("q4_k", 256, 144, 2),
-        DType::Q5_K => own!("q5_k", 256, 176, 2),
-        DType::Q6_K => own!("q6_k", 256, 210, 2),
+        DType::Q4_K => own!("q4_k", 256, 144, 1),
+        DType::Q5_K => own!("q5_k", 256, 176, 1),
+        DType::Q6_K => own!("q6_k", 256, 210, 1),
         DType::Q8_0 => own!("q8_0", 256, 272, 1),
         DType::F16 => own!("f16", 128, 256, 1),
         DType::BF16 => own!("bf16", 128, 256, 1),

@@ -74,11 +74,11 @@ pub(super) struct Cut {
 
 impl Cut {
     /// Warps of a block (`kStepThreads`).
-    const WARPS: usize = 12;
+    const WARPS: usize = 20;
     /// Most slices (`kMostSlices`).
     const SLICES: usize = 8;
     /// Warps that cover the way to memory, each with a brick or two on it.
-    const ENOUGH: usize = 9;
+    const ENOUGH: usize = 15;
 
     /// For so many tiles of 16 features and units of inputs: a block to a multiprocessor,
     /// the same work for each, enough warps, few slices.
