@@ -28,7 +28,7 @@ fn main() {
     let arg = |i: usize, or: &str| args.get(i).cloned().unwrap_or(or.to_owned());
     let (types, heads, what) = (arg(0, "F16"), arg(1, "24x4x256"), arg(2, "step,tree,prefill"));
     let force_ptx = std::env::var("FORETOKEN_FORCE_PTX").ok().filter(|arch| !arch.is_empty());
-    let driver = CudaDriver::with_options(CudaOptions { force_ptx });
+    let driver = CudaDriver::with_options(CudaOptions { force_ptx, ..CudaOptions::default() });
     let devices = driver.devices().unwrap_or_default();
     let Some(info) = devices.first().filter(|info| driver.score(info) > 0) else {
         println!("no device: {:?}", driver.problems());

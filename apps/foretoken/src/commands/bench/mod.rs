@@ -111,7 +111,7 @@ fn speculate_all(
             let open = OpenOptions { mmap: !args.no_mmap };
             let place = drafts::Place {
                 device: args.draft.draft_device.as_ref(),
-                drivers: DriverOptions { threads },
+                drivers: DriverOptions { threads, ..DriverOptions::default() },
                 target: model,
             };
             let activations = args.activations.into();
