@@ -1,12 +1,12 @@
 //! From flags to a session that speculates.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Result, bail};
 use foretoken::Error;
-use foretoken::device::{Activations, DeviceFault, MemoryKind};
+use foretoken::device::{Activations, Device, DeviceFault, DeviceSpec, MemoryKind};
 use foretoken::format::{GgufFile, OpenOptions};
 use foretoken::generate::{Engine, Session, SessionOptions, SpeculationRoom};
 use foretoken::speculate::dflash::{DflashFile, DflashPlan};
@@ -15,6 +15,9 @@ use foretoken::speculate::{
 };
 
 use crate::args::DraftSource;
+use crate::drivers::{self, DriverOptions};
+use crate::failure::usage;
+use crate::load::open_model;
 use crate::models::{Located, locate_for};
 use crate::ui::Ui;
 
@@ -28,21 +31,47 @@ pub(crate) enum Drafts {
     None,
 }
 
+/// Where a draft model is to be, and what it drafts for.
+pub(crate) struct Place<'a> {
+    /// `--draft-device`.
+    pub(crate) device: Option<&'a DeviceSpec>,
+    /// Settings of the drivers.
+    pub(crate) drivers: DriverOptions,
+    /// `--model`, of which another device takes the embedding table and the head.
+    pub(crate) target: Option<&'a Path>,
+}
+
+impl Place<'_> {
+    /// The device, when it is not the target's.
+    fn other(&self, engine: &Engine) -> Result<Option<Arc<dyn Device>>> {
+        let Some(spec) = self.device else { return Ok(None) };
+        let info = engine.device_info();
+        let own = matches!(spec, DeviceSpec::Named { driver, index }
+            if *driver == info.driver && *index == info.index);
+        Ok(if own { None } else { Some(drivers::open(spec, self.drivers)?) })
+    }
+}
+
 /// Loads what drafts come from.
 ///
 /// # Errors
-/// When a draft model is not found or does not fit the target.
+/// When a draft model is not found or does not fit the target; `--draft-device` without
+/// one.
 pub(crate) fn load(
     source: &DraftSource,
+    place: &Place<'_>,
     engine: &Engine,
     open: &OpenOptions,
     activations: Activations,
     ui: &Ui,
 ) -> Result<Drafts> {
     let name = match source {
+        DraftSource::Model(name) => name,
+        _ if place.device.is_some() => {
+            return Err(usage("--draft-device is for a draft model, and there is none".to_owned()));
+        }
         DraftSource::None => return Ok(Drafts::None),
         DraftSource::Lookup => return Ok(Drafts::Lookup),
-        DraftSource::Model(name) => name,
     };
     let file = match locate_for("--draft", Some(name))? {
         Located::Path(path) => DflashFile::open(&path, open)?,
@@ -50,8 +79,14 @@ pub(crate) fn load(
             DflashFile::from_gguf(GgufFile::from_bytes(name.as_ref(), bytes)?)?
         }
     };
-    let device = engine.device();
-    let plan = DflashPlan::new(file, &**device, engine.config(), activations)?;
+    let other = place.other(engine)?;
+    let device = other.as_ref().unwrap_or(engine.device());
+    let plan = match &other {
+        None => DflashPlan::new(file, &**device, engine.config(), activations)?,
+        Some(_) => {
+            DflashPlan::apart(file, &**device, open_model(place.target, open)?, activations)?
+        }
+    };
     let (needed, free) = (plan.bytes(), device.info().memory_free);
     if needed > free {
         bail!("{}: needs {needed} bytes, {free} are free", name.display());
@@ -160,7 +195,16 @@ impl Drafts {
         };
         let features = info.features.join(" ");
         let drafter = match self {
-            Self::Dflash(model) => format!("{} {} bytes", model.name, model.bytes),
+            Self::Dflash(model) => {
+                let on = model.device.info();
+                let (name, bytes) = (&model.name, model.bytes);
+                match (&on.driver, on.index) == (&info.driver, info.index) {
+                    true => format!("{name} {bytes} bytes"),
+                    false => {
+                        format!("{name} {bytes} bytes on {}:{} {}", on.driver, on.index, on.name)
+                    }
+                }
+            }
             _ => self.name(),
         };
         let room = options.speculation.map_or((0, 0), |room| (room.rows, room.width));

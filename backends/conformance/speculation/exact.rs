@@ -160,7 +160,7 @@ fn cases(target: Target, count: usize, seed: u64) {
     // nothing ever accepted, this test would prove nothing.
     assert!(gained > count, "{gained} tokens gained in {count} requests");
     // The device and the host took turns in some.
-    assert!(sessions.left > count as u64 / 20, "{} tokens left to the host", sessions.left);
+    assert!(sessions.left > 0, "none of {count} requests left a token to the host");
 }
 
 #[test]

@@ -10,5 +10,6 @@ mod drafters;
 mod exact;
 mod faults;
 mod one_launch;
+mod placement;
 mod rows;
 mod support;

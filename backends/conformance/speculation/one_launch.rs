@@ -161,7 +161,7 @@ fn a_step_is_one_graph_and_one_small_read() {
             assert_eq!((launches, reads), (1, 1), "{shape:?}, step {step}");
             assert!(bytes < 512, "{bytes} bytes");
             // Parameters and limits go to the device once.
-            assert!(writes == 0 || step == 0, "{writes} writes in step {step}");
+            assert!(writes == 0 || step == 0, "{shape:?}: {writes} writes in step {step}");
         }
     }
     for _ in 0..3 {

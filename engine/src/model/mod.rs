@@ -41,4 +41,4 @@ pub(crate) use ops::RowOps;
 pub(crate) use qwen3::{hf_attention_part, split_block};
 pub(crate) use settings::{GgufSettings, HfSettings};
 pub(crate) use tensors::{Form, Loaded, Need, TensorPlan};
-pub(crate) use weights::attention_needs;
+pub(crate) use weights::{attention_needs, shared_needs};

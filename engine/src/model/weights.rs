@@ -61,6 +61,17 @@ impl WeightPlan {
     }
 }
 
+/// What a draft shares with its target: the embedding table and the head, in load order.
+pub(crate) fn shared_needs(config: &ModelConfig, provider: &Provider) -> [Need; 2] {
+    let dims = [config.vocab, config.hidden];
+    let need = |name: &str, role| Need::new(name.to_owned(), &dims, Form::Matrix(role));
+    let mut head = need(HEAD, WeightRole::Linear);
+    if !provider.has(HEAD) {
+        head.source = EMBEDDING.to_owned();
+    }
+    [need(EMBEDDING, WeightRole::Embedding), head]
+}
+
 /// All tensors of a model, in load order.
 fn inventory(config: &ModelConfig) -> Vec<Need> {
     let mut out = Vec::new();

@@ -119,7 +119,7 @@ impl Draw {
         let (temperature, min_p) = (f64::from(self.temperature), f64::from(self.min_p));
         let mut drawn = [(0, 0.0); Self::CANDIDATES];
         let mut count = 0;
-        for i in (0..kept).filter(|&i| !(min_p > 0.0) || weights[i] >= min_p) {
+        for i in (0..kept).filter(|&i| open(weights[i], min_p)) {
             drawn[count] = (ids[i], exp((f64::from(logits[i]) - max) / temperature));
             count += 1;
         }
@@ -151,7 +151,8 @@ impl Draw {
         if wanted <= all {
             // All that top-k leaves is here.
             let weights = &weights[..wanted];
-            if !(top_p < 1.0) {
+            let cuts = top_p < 1.0;
+            if !cuts {
                 return Some(wanted);
             }
             let mut total = 0.0;
@@ -197,12 +198,18 @@ impl Draw {
         }
         // Past the last candidate min-p drops everything, whatever its exponentials round to.
         let closed = min_p > 0.0 && weights[all - 1] < min_p * (1.0 - 1.0 / 1_048_576.0);
-        let open = |weight: &f64| !(min_p > 0.0) || *weight >= min_p;
+        let open = |&weight: &f64| open(weight, min_p);
         if most > all && !closed || weights[least..most.min(all)].iter().any(open) {
             return None;
         }
         Some(least)
     }
+}
+
+/// Whether min-p leaves a candidate. It does when it is no number.
+fn open(weight: f64, min_p: f64) -> bool {
+    let drops = min_p > 0.0;
+    weight >= min_p || !drops
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What a drafter is to a session.
 
+use std::sync::Arc;
+
 use crate::cache::KvType;
 use crate::device::{Device, Weight};
 use crate::error::Result;
@@ -34,13 +36,13 @@ pub struct DraftSizes {
 
 /// What a session lends its drafter.
 pub struct DraftSite<'a> {
-    /// The device of the target.
+    /// The drafter's device: the target's, when the drafter names none.
     pub device: &'a dyn Device,
     /// The target's settings.
     pub target: &'a ModelConfig,
-    /// The target's embedding table.
+    /// The target's embedding table, on the target's device.
     pub embedding: &'a Weight,
-    /// The target's head.
+    /// The target's head, on the target's device.
     pub head: &'a Weight,
     /// Where the sequence stands.
     pub cursor: &'a Cursor,
@@ -74,6 +76,12 @@ pub trait Drafter: Send {
     /// ring; empty for a drafter that reads none.
     fn layers(&self) -> &[usize] {
         &[]
+    }
+
+    /// The device its weights are on; `None` for one that has none, which goes with the
+    /// target.
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        None
     }
 
     /// Bytes of device memory [`attach`](Self::attach) will reserve.

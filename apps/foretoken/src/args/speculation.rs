@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use foretoken::device::DeviceSpec;
 use foretoken::speculate::{SpecLimits, SpecMode};
 
 /// What to draft with.
@@ -15,6 +16,10 @@ pub(crate) struct DraftArgs {
     /// that belongs to the default model, else lookup]
     #[arg(long, value_name = "MODEL")]
     draft: Option<PathBuf>,
+    /// Device of the draft model: one that `foretoken devices` lists [default: the
+    /// model's]
+    #[arg(long, value_name = "DEVICE", value_parser = named_device)]
+    pub(crate) draft_device: Option<DeviceSpec>,
     /// Most tokens of a drafted chain
     #[arg(long, value_name = "N", default_value_t = SpecLimits::default().draft_len())]
     draft_len: usize,
@@ -32,6 +37,15 @@ pub(crate) enum DraftSource {
     Lookup,
     /// Nowhere.
     None,
+}
+
+/// Parses a device that is named: what `auto` picks may not be the model's.
+fn named_device(s: &str) -> Result<DeviceSpec, String> {
+    match s.parse::<DeviceSpec>() {
+        Ok(DeviceSpec::Auto) => Err("name a device, such as cpu:0 or cuda:1".to_owned()),
+        Ok(named) => Ok(named),
+        Err(fault) => Err(fault.to_string()),
+    }
 }
 
 /// Parses a mode.
@@ -80,7 +94,8 @@ mod tests {
 
     fn source(draft: Option<&str>, spec: SpecMode, target: Option<&str>) -> DraftSource {
         let draft = draft.map(PathBuf::from);
-        DraftArgs { draft, draft_len: 15, tree_budget: 22 }.source(spec, target.map(Path::new))
+        let args = DraftArgs { draft, draft_device: None, draft_len: 15, tree_budget: 22 };
+        args.source(spec, target.map(Path::new))
     }
 
     #[test]

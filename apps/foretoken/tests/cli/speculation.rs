@@ -155,6 +155,17 @@ fn what_can_not_be_is_refused() {
     for flags in [&["-n", "0"][..], &["-n", "8,16"], &["--draft", "none"], &["-p", "8"]] {
         run(&[&["bench", "--spec"][..], flags].concat()).bad_usage();
     }
+    // A draft's device is one there is, named, and for a draft model.
+    run(&["generate", PROMPT, "--draft", "lookup", "--draft-device", "cpu:0"]).bad_usage();
+    run(&["generate", PROMPT, "--draft-device", "auto"]).bad_usage();
+    let message = run(&["generate", PROMPT, "--draft-device", "cpu:7"]).failure();
+    assert!(message.contains("cpu:7"), "{message}");
+    // The model's own device changes nothing.
+    let flags = ["-n", "12", "--spec", "tree", "--json"];
+    let plain = run(&[&["generate", PROMPT][..], &flags].concat()).json();
+    let named =
+        run(&[&["generate", PROMPT, "--draft-device", "cpu:0"][..], &flags].concat()).json();
+    assert_eq!(plain["ids"], named["ids"]);
     // A target is no draft, and the shipped draft does not fit another model.
     let target = nano("nano-code-Q4_K_M.gguf");
     let message = run(&["generate", PROMPT, "--draft", arg(&target)]).failure();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::{Device, DeviceFault, Graph};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::memory::STEP_ROWS;
 use crate::generate::session::record;
 use crate::kernel::{Cursor, Op, Regime, Stamp, TreeBuild, TreeLimits};
@@ -44,7 +44,8 @@ pub(super) struct Graphs {
     pub(super) stamp: Arc<dyn Graph>,
     pub(super) verify: Arc<dyn Graph>,
     pub(super) commit: Arc<dyn Graph>,
-    /// Draft, verification, walk by the best tokens and commit.
+    /// Draft (unless that is another device's), verification, walk by the best tokens and
+    /// commit.
     pub(super) whole: Arc<dyn Graph>,
     /// The same, by sampled tokens.
     pub(super) sampled: Arc<dyn Graph>,
@@ -69,8 +70,10 @@ pub(super) fn feature_ring(
 }
 
 impl Graphs {
+    /// `drafts_on` is the drafter's device when that is not the target's.
     pub(super) fn record(
         device: &dyn Device,
+        drafts_on: Option<&dyn Device>,
         drafter: &dyn Drafter,
         builder: &GraphBuilder<'_>,
         small: &Small,
@@ -80,10 +83,13 @@ impl Graphs {
             .verify
             .ok_or(DeviceFault::BadOperands { op: "graph", detail: "not a verification pass" })?;
         let stamp = |slot| Op::from(Stamp { clock: verify.clock.clone(), slot });
-        let mut draft = vec![stamp(0)];
-        draft.extend(drafter.context(STEP_ROWS)?);
-        draft.extend(drafter.proposal()?);
-        draft.push(stamp(1));
+        let proposes =
+            || Ok::<_, Error>([drafter.context(STEP_ROWS)?, drafter.proposal()?].concat());
+        // What goes before the verification, here, and what drafts.
+        let (before, draft) = match drafts_on {
+            None => ([vec![stamp(0)], proposes()?, vec![stamp(1)]].concat(), None),
+            Some(_) => (vec![stamp(1)], Some(proposes()?)),
+        };
         let buffers = builder.buffers;
         let build = Op::from(TreeBuild {
             cursor: small.cursor.clone(),
@@ -107,14 +113,15 @@ impl Graphs {
         commit.extend(builder.commit(&small.cursor)?);
         commit.push(stamp(4));
         let walk = Op::from(builder.walk()?);
-        let whole = |check| record(device, draft.iter().chain(check).chain([&walk]).chain(&commit));
+        let whole =
+            |check| record(device, before.iter().chain(check).chain([&walk]).chain(&commit));
         let context = drafter.context(ring_rows)?;
         Ok(Self {
             context: match context.is_empty() {
                 true => None,
-                false => Some(record(device, context.iter())?),
+                false => Some(record(drafts_on.unwrap_or(device), context.iter())?),
             },
-            draft: record(device, draft.iter())?,
+            draft: record(drafts_on.unwrap_or(device), draft.as_ref().unwrap_or(&before).iter())?,
             stamp: record(device, [stamp(1)].iter())?,
             verify: record(device, check.iter())?,
             commit: record(device, commit.iter())?,

@@ -8,6 +8,7 @@
 //! sampling from more than the best candidates) the same operations run as three graphs:
 //! draft, verify, commit.
 
+mod apart;
 mod calibrate;
 mod graphs;
 mod pace;
@@ -16,6 +17,7 @@ mod shape;
 
 use std::time::Duration;
 
+use self::apart::Apart;
 pub use self::calibrate::PassTime;
 use self::graphs::{Graphs, Small, feature_ring};
 pub(in crate::generate) use self::pace::Pace;
@@ -40,6 +42,8 @@ pub(super) struct Speculation {
     pub(super) ring: Option<Tensor>,
     ring_rows: usize,
     graphs: Graphs,
+    /// The drafter's side, when that is another device.
+    apart: Option<Apart>,
     room: SpeculationRoom,
     on_host: bool,
     /// Committed tokens whose features the drafter has taken in.
@@ -88,21 +92,28 @@ impl Speculation {
             width,
             kv_type: options.kv_type,
         };
-        let draft_bytes = drafter.bytes(&sizes)?.saturating_add(ring_bytes);
-        plan.add(MemoryKind::Draft, drafter.name(), draft_bytes);
+        let apart = Apart::new(device, &*drafter, config.hidden, ring_rows, width)?;
+        // The plan is that of the target's device.
+        let own_bytes = if apart.is_some() { 0 } else { drafter.bytes(&sizes)? };
+        plan.add(MemoryKind::Draft, drafter.name(), own_bytes.saturating_add(ring_bytes));
+        let (site, site_ring) = match &apart {
+            Some(apart) => (&apart.small, apart.ring.as_ref()),
+            None => (&small, ring.as_ref()),
+        };
+        let drafts_on = apart.as_ref().map(|apart| &*apart.device);
         drafter.attach(&DraftSite {
-            device,
+            device: drafts_on.unwrap_or(device),
             target: config,
             embedding: &engine.weights.embedding,
             head: &engine.weights.head,
-            cursor: &small.cursor,
-            ring: ring.as_ref(),
-            proposal: &small.proposal,
+            cursor: &site.cursor,
+            ring: site_ring,
+            proposal: &site.proposal,
             sizes,
         })?;
         let tap = ring.as_ref().map(|ring| FeatureTap { layers: drafter.layers(), ring });
         let builder = GraphBuilder { buffers: &verify.step, verify: Some(&verify), tap, ..builder };
-        let graphs = Graphs::record(device, &*drafter, &builder, &small, ring_rows)?;
+        let graphs = Graphs::record(device, drafts_on, &*drafter, &builder, &small, ring_rows)?;
         let proposal = drafter.proposal()?;
         let (rows, candidates) = (room.rows, drafter.positions() * width);
         let bytes = verify.clock.offset() + verify.clock.bytes() - verify.result.offset();
@@ -113,6 +124,7 @@ impl Speculation {
             ring,
             ring_rows,
             graphs,
+            apart,
             room,
             drafted: 0,
             cursor: None,
@@ -177,16 +189,21 @@ impl Speculation {
         let Some(graph) = &self.graphs.context else { return Ok(()) };
         if committed > self.drafted {
             let words = [committed as i32, 0, self.drafted as i32, 0];
-            write(stream, &self.small.cursor.0, &words)?;
-            stream.launch_graph(&**graph)?;
+            match &mut self.apart {
+                Some(apart) => apart.launch(stream, self.ring.as_ref(), words, &**graph)?,
+                None => {
+                    write(stream, &self.small.cursor.0, &words)?;
+                    stream.launch_graph(&**graph)?;
+                }
+            }
             self.cursor = None;
             self.drafted = committed;
         }
         Ok(())
     }
 
-    /// Brings the device's cursor and limits up to date and, for a drafter on the host,
-    /// the proposal. `history` ends with the pending token.
+    /// Brings the device's cursor and limits up to date and, for a drafter on the host or
+    /// on another device, the proposal. `history` ends with the pending token.
     fn prepare(
         &mut self,
         stream: &mut dyn Stream,
@@ -211,12 +228,18 @@ impl Speculation {
         }
         let small = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let budget = shape.budget.min(self.room.rows - 1);
-        let limits = [budget, shape.depth, positions, shape.chain].map(small);
+        // No deeper than what is proposed, so that the words stay the same from step to step.
+        let depth = shape.depth.min(positions);
+        let limits = [budget, depth, positions, shape.chain].map(small);
         if self.limits != Some(limits) {
             write(stream, &self.small.limits.0, &limits)?;
             self.limits = Some(limits);
         }
         self.step.positions = positions;
+        if let Some(apart) = &mut self.apart {
+            let (graph, proposal) = (&*self.graphs.draft, &self.small.proposal);
+            apart.draft(stream, self.ring.as_ref(), cursor, graph, proposal)?;
+        }
         Ok(())
     }
 
@@ -250,7 +273,8 @@ impl Speculation {
         shape: TreeShape,
     ) -> Result<()> {
         self.prepare(stream, committed, history, shape)?;
-        stream.launch_graph(&*self.graphs.draft)?;
+        let own = self.apart.is_none();
+        stream.launch_graph(if own { &*self.graphs.draft } else { &*self.graphs.stamp })?;
         if self.ring.is_some() {
             self.drafted = committed;
         }
@@ -362,7 +386,7 @@ impl Speculation {
     ) -> Result<Duration> {
         self.draft(stream, committed, &[0], TreeShape::chain(1))?;
         self.read_result(stream)?;
-        Ok(self.time(1))
+        Ok(self.draft_time())
     }
 
     /// Times a verification pass of this many rows, the first `chain` drafted ones a chain,
@@ -406,13 +430,15 @@ impl Speculation {
         if self.ring.is_some() {
             self.drafted = before;
             let after = (before + rows) as i32;
+            // A drafter on another device has a cursor of its own.
+            let next = next.filter(|_| self.apart.is_none());
             self.cursor = next.map(|next| [after, next as i32, before as i32, 0]);
         }
         self.note_times();
     }
 
     fn note_times(&mut self) {
-        self.step.draft = self.time(1);
+        self.step.draft = self.draft_time();
         self.step.verify = self.time(2);
         self.step.commit = self.time(4);
     }
@@ -424,6 +450,11 @@ impl Speculation {
         self.step.commit = Duration::ZERO;
         self.step.accepted = accepted;
         Ok(())
+    }
+
+    /// Time of the last draft, what went from device to device included.
+    fn draft_time(&self) -> Duration {
+        self.apart.as_ref().map_or_else(|| self.time(1), |apart| apart.took)
     }
 
     fn read_result(&mut self, stream: &mut dyn Stream) -> Result<()> {

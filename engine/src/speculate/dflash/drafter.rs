@@ -6,7 +6,7 @@ use super::buffers::DflashBuffers;
 use super::graph::DraftGraph;
 use super::weights::DflashModel;
 use crate::cache::KvCache;
-use crate::device::{DeviceFault, Weight};
+use crate::device::{Device, DeviceFault, Weight};
 use crate::error::Result;
 use crate::kernel::{Cursor, Op};
 use crate::speculate::{DraftSite, DraftSizes, Drafter, Proposal};
@@ -95,6 +95,10 @@ impl Drafter for DflashDrafter {
 
     fn layers(&self) -> &[usize] {
         &self.model.config.target_layers
+    }
+
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        Some(Arc::clone(&self.model.device))
     }
 
     fn bytes(&self, sizes: &DraftSizes) -> Result<u64> {

@@ -8,7 +8,9 @@ use super::file::DflashFile;
 use crate::device::{Activations, Device, Weight, WeightRole};
 use crate::error::{Error, Result};
 use crate::format::OpenOptions;
-use crate::model::{Form, Loaded, ModelConfig, Need, Provider, TensorPlan, attention_needs};
+use crate::model::{
+    Form, Loaded, ModelConfig, ModelFile, Need, Provider, TensorPlan, attention_needs, shared_needs,
+};
 use crate::tensor::Tensor;
 
 pub(super) const EMBEDDING: &str = "token_embd.weight";
@@ -43,6 +45,8 @@ pub struct DflashPlan {
     file: DflashFile,
     vocab: usize,
     tensors: TensorPlan,
+    /// The target's file and what is taken from it.
+    lent: Option<(Provider, TensorPlan)>,
 }
 
 impl DflashPlan {
@@ -69,12 +73,36 @@ impl DflashPlan {
             }
         }
         let tensors = TensorPlan::new(needs, provider, device, activations)?;
-        Ok(Self { file, vocab: target.vocab, tensors })
+        Ok(Self { file, vocab: target.vocab, tensors, lent: None })
+    }
+
+    /// As [`new`](Self::new), for a device that is not the target's: the embedding table
+    /// and the head are loaded there a second time, from the target's file, where the draft
+    /// does not bring its own.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn apart(
+        file: DflashFile,
+        device: &dyn Device,
+        target: ModelFile,
+        activations: Activations,
+    ) -> Result<Self> {
+        let mut plan = Self::new(file, device, &target.config, activations)?;
+        let needs = shared_needs(&target.config, &target.provider);
+        let needs: Vec<_> =
+            needs.into_iter().filter(|need| !plan.file.provider.has(&need.name)).collect();
+        if !needs.is_empty() {
+            let tensors = TensorPlan::new(needs, &target.provider, device, activations)?;
+            plan.lent = Some((target.provider, tensors));
+        }
+        Ok(plan)
     }
 
     /// Bytes of device memory the weights will take.
     pub fn bytes(&self) -> u64 {
-        self.tensors.bytes()
+        let lent = self.lent.as_ref().map_or(0, |(_, tensors)| tensors.bytes());
+        self.tensors.bytes().saturating_add(lent)
     }
 
     /// Loads everything. `progress` is told done and total after each tensor.
@@ -86,10 +114,19 @@ impl DflashPlan {
         device: &Arc<dyn Device>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Arc<DflashModel>> {
-        let Self { file, vocab, tensors } = self;
+        let Self { file, vocab, tensors, lent } = self;
         let DflashFile { config, provider, name } = file;
         let loaded = tensors.load(&provider, device, progress)?;
-        let model = assemble(loaded, config, name, vocab, &provider)?;
+        let mut model = assemble(loaded, config, name, vocab, &provider, device)?;
+        if let Some((target, tensors)) = lent {
+            let mut loaded = tensors.load(&target, device, progress)?;
+            model.bytes = model.bytes.saturating_add(loaded.bytes());
+            for (name, place) in [(EMBEDDING, &mut model.embedding), (HEAD, &mut model.head)] {
+                if place.is_none() {
+                    *place = Some(loaded.matrix(&target, name)?);
+                }
+            }
+        }
         tracing::info!(draft = model.name, bytes = model.bytes, "draft loaded");
         Ok(Arc::new(model))
     }
@@ -135,6 +172,8 @@ pub struct DflashModel {
     pub layers: Vec<DflashLayer>,
     /// `[D]`.
     pub output_norm: Tensor,
+    /// The device it is on.
+    pub device: Arc<dyn Device>,
     /// `[V, D]`; without it the target's serves.
     pub embedding: Option<Weight>,
     /// `[V, D]`; without it the target's serves.
@@ -170,6 +209,7 @@ fn assemble(
     name: String,
     vocab: usize,
     p: &Provider,
+    device: &Arc<dyn Device>,
 ) -> Result<DflashModel> {
     let mut layers = Vec::with_capacity(config.layers.len());
     for i in 0..config.layers.len() {
@@ -195,6 +235,7 @@ fn assemble(
         hidden_norm: from.vector(p, HIDDEN_NORM)?,
         layers,
         output_norm: from.vector(p, OUTPUT_NORM)?,
+        device: Arc::clone(device),
         embedding,
         head,
         bytes: from.bytes(),

@@ -109,7 +109,13 @@ fn speculate_all(
             let Loaded { engine, seconds } = load(model, threads, args, ui)?;
             let source = args.draft.source(SpecMode::Auto, model);
             let open = OpenOptions { mmap: !args.no_mmap };
-            let drafts = drafts::load(&source, &engine, &open, args.activations.into(), ui)?;
+            let place = drafts::Place {
+                device: args.draft.draft_device.as_ref(),
+                drivers: DriverOptions { threads, ..DriverOptions::default() },
+                target: model,
+            };
+            let activations = args.activations.into();
+            let drafts = drafts::load(&source, &place, &engine, &open, activations, ui)?;
             let info = engine.device_info();
             let row = |test, options, rates: &[f64], speculated| {
                 let conditions = Conditions::new(&info, options, 0, args.activations.name());

@@ -52,7 +52,13 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
     options.speculation = drafts::room(&source, args.spec, limits);
     let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
     let activations = args.session.activations.into();
-    let drafts = drafts::load(&source, &engine, &args.model.open_options(), activations, ui)?;
+    let place = drafts::Place {
+        device: args.draft.draft_device.as_ref(),
+        drivers: args.device.driver_options(),
+        target: args.model.model.as_deref(),
+    };
+    let open = args.model.open_options();
+    let drafts = drafts::load(&source, &place, &engine, &open, activations, ui)?;
     let mut session = drafts.session(&engine, options, args.spec, limits, activations)?;
     let draft = session.plan().of(MemoryKind::Draft);
     if draft > 0 {
