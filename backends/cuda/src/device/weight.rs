@@ -55,8 +55,9 @@ fn layout(core: &Core, spec: &WeightSpec) -> std::result::Result<Layout, DeviceF
 
 /// Bytes a weight takes.
 pub(super) fn bytes(core: &Core, spec: &WeightSpec) -> Result<u64> {
-    match layout(core, spec)? {
-        Layout::Stored => Ok(stored_bytes(spec)? as u64),
+    let (layout, stored) = (layout(core, spec)?, stored_bytes(spec)?);
+    match layout {
+        Layout::Stored => Ok(stored as u64),
         Layout::Bricks(bricks) => {
             let detail = "the size overflows";
             let overflow = DeviceFault::BadOperands { op: "load_weight", detail };
