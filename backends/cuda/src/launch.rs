@@ -142,6 +142,12 @@ impl Launch {
         Self { function, grid, block, shared_bytes: 0, arguments }
     }
 
+    /// The arguments so far for another kernel, whose grid is still to be said.
+    pub(crate) fn of(&self, function: &Function, threads: u32) -> Self {
+        let arguments = self.arguments.clone();
+        Self { arguments, ..Self::new(function, [1; 3], [threads, 1, 1]) }
+    }
+
     /// With another grid.
     #[must_use]
     pub(crate) fn grid(mut self, grid: [u32; 3]) -> Self {

@@ -8,6 +8,7 @@ use foretoken::kernel::RowSet;
 
 use crate::device::{Core, Entered, Site};
 use crate::launch::{CudaKernel, Launch, Scratch};
+use crate::memory::View;
 
 /// What an operation's rows are made by when they are packed as well: the kernel's launch
 /// but for its grid and the parameters of `FT_PACK_PARAMETERS`.
@@ -22,6 +23,14 @@ pub(crate) struct Producer {
     pub(crate) rows: RowSet,
     /// Blocks to a row.
     pub(crate) spread: u32,
+}
+
+impl Producer {
+    /// One block to a row of `out`.
+    pub(crate) fn new(launch: Launch, out: &View<f32>, control: &View<i32>, rows: RowSet) -> Self {
+        let (out, control) = (out.address(), control.address());
+        Self { launch, out, control, rows, spread: 1 }
+    }
 }
 
 /// The first launch of a product, when it packs rows and is the only one that does.

@@ -36,35 +36,22 @@ pub(super) fn swiglu(bind: &Bind<'_>, op: &SwiGlu) -> Result<CudaKernel, DeviceF
     let rows = gates.min(ups).min(outs);
     let (tiles, grid) = tiles(bind, rows, width)?;
     let function = bind.function("activation", "swiglu")?;
-    let launch = Launch::new(&function, grid, [256, 1, 1])
-        .arg(&bind.control(&op.control)?)
-        .arg(&gate)
-        .arg(&up)
-        .arg(&out)
-        .arg(bind.int(rows)?)
-        .arg(bind.int(width)?)
-        .arg(tiles)
-        .arg(u32::from(wide));
     let control = bind.control(&op.control)?;
-    let function = bind.function("activation", "swiglu_pack")?;
-    // `kSpread` of pack.cuh: blocks of a cluster, where there are clusters.
-    let spread = if bind.target().number >= 90 { 4 } else { 1 };
-    let threads = pack_threads(width.div_ceil(spread as usize));
-    let packing = Launch::new(&function, grid, [threads, 1, 1])
+    let launch = Launch::new(&function, grid, [256, 1, 1])
         .arg(&control)
         .arg(&gate)
         .arg(&up)
         .arg(&out)
         .arg(bind.int(rows)?)
-        .arg(bind.int(width)?)
-        .arg(u32::from(wide));
-    let producer = Producer {
-        launch: packing,
-        out: out.address(),
-        control: control.address(),
-        rows: RowSet::All,
-        spread,
-    };
+        .arg(bind.int(width)?);
+    let packing = bind.function("activation", "swiglu_pack")?;
+    // `kSpread` of pack.cuh: blocks of a cluster, where there are clusters.
+    let spread = if bind.target().number >= 90 { 4 } else { 1 };
+    let threads = pack_threads(width.div_ceil(spread as usize));
+    let packing = launch.of(&packing, threads).arg(u32::from(wide));
+    let producer = Producer::new(packing, &out, &control, RowSet::All);
+    let producer = Producer { spread, ..producer };
+    let launch = launch.arg(tiles).arg(u32::from(wide));
     Ok(bind.kernel(key("swiglu"), vec![launch], Vec::new())?.producing(producer))
 }
 
@@ -82,31 +69,17 @@ pub(super) fn output_gate(bind: &Bind<'_>, op: &OutputGate) -> Result<CudaKernel
     bind.int(heads.saturating_mul(stride))?;
     let (tiles, grid) = tiles(bind, rows, heads * head_dim)?;
     let function = bind.function("activation", "output_gate")?;
-    let launch = Launch::new(&function, grid, [256, 1, 1])
-        .arg(&bind.control(&op.control)?)
-        .arg(&q)
-        .arg(&x)
-        .arg(bind.int(rows)?)
-        .arg(bind.int(heads)?)
-        .arg(bind.int(head_dim)?)
-        .arg(tiles)
-        .arg(u32::from(wide));
     let control = bind.control(&op.control)?;
-    let function = bind.function("activation", "output_gate_pack")?;
-    let packing = Launch::new(&function, grid, [pack_threads(heads * head_dim), 1, 1])
+    let launch = Launch::new(&function, grid, [256, 1, 1])
         .arg(&control)
         .arg(&q)
         .arg(&x)
         .arg(bind.int(rows)?)
         .arg(bind.int(heads)?)
-        .arg(bind.int(head_dim)?)
-        .arg(u32::from(wide));
-    let producer = Producer {
-        launch: packing,
-        out: x.address(),
-        control: control.address(),
-        rows: RowSet::All,
-        spread: 1,
-    };
+        .arg(bind.int(head_dim)?);
+    let packing = bind.function("activation", "output_gate_pack")?;
+    let packing = launch.of(&packing, pack_threads(heads * head_dim)).arg(u32::from(wide));
+    let producer = Producer::new(packing, &x, &control, RowSet::All);
+    let launch = launch.arg(tiles).arg(u32::from(wide));
     Ok(bind.kernel(key("output_gate"), vec![launch], Vec::new())?.producing(producer))
 }

@@ -36,20 +36,8 @@ pub(super) fn rms(bind: &Bind<'_>, op: &RmsNorm) -> Result<CudaKernel, DeviceFau
         width.is_multiple_of(4) && bind.wide(&[x.address(), weight.address(), out.address()]);
     let function = bind.function("norms", "rms_norm")?;
     let grid = [bind.blocks(rows.min(out_rows), 1)?, 1, 1];
-    let launch = Launch::new(&function, grid, [threads(width), 1, 1])
-        .arg(&bind.control(&op.control)?)
-        .arg(row_set(op.rows))
-        .arg(&x)
-        .arg(&weight)
-        .arg(&out)
-        .arg(bind.int(rows)?)
-        .arg(bind.int(out_rows)?)
-        .arg(bind.int(width)?)
-        .arg(op.eps)
-        .arg(u32::from(wide));
     let control = bind.control(&op.control)?;
-    let function = bind.function("norms", "rms_norm_pack")?;
-    let packing = Launch::new(&function, grid, [threads(width), 1, 1])
+    let launch = Launch::new(&function, grid, [threads(width), 1, 1])
         .arg(&control)
         .arg(row_set(op.rows))
         .arg(&x)
@@ -60,13 +48,9 @@ pub(super) fn rms(bind: &Bind<'_>, op: &RmsNorm) -> Result<CudaKernel, DeviceFau
         .arg(bind.int(width)?)
         .arg(op.eps)
         .arg(u32::from(wide));
-    let producer = Producer {
-        launch: packing,
-        out: out.address(),
-        control: control.address(),
-        rows: op.rows,
-        spread: 1,
-    };
+    let packing = bind.function("norms", "rms_norm_pack")?;
+    let packing = launch.of(&packing, threads(width));
+    let producer = Producer::new(packing, &out, &control, op.rows);
     let key = KernelKey { op: "rms_norm", dtype: DType::F32, regime: None, variant: "block" };
     Ok(bind.kernel(key, vec![launch], Vec::new())?.producing(producer))
 }
@@ -89,20 +73,8 @@ pub(super) fn gated(bind: &Bind<'_>, op: &GatedNorm) -> Result<CudaKernel, Devic
     let rows = xs.min(zs).min(outs);
     let function = bind.function("norms", "gated_norm")?;
     let grid = [bind.blocks(rows.saturating_mul(heads), HEADS)?, 1, 1];
-    let launch = Launch::new(&function, grid, [128, 1, 1])
-        .arg(&bind.control(&op.control)?)
-        .arg(&x)
-        .arg(&z)
-        .arg(&weight)
-        .arg(&out)
-        .arg(bind.int(rows)?)
-        .arg(bind.int(heads)?)
-        .arg(bind.int(width)?)
-        .arg(op.eps)
-        .arg(u32::from(wide));
     let control = bind.control(&op.control)?;
-    let function = bind.function("norms", "gated_norm_pack")?;
-    let packing = Launch::new(&function, grid, [pack_threads(heads * width), 1, 1])
+    let launch = Launch::new(&function, grid, [128, 1, 1])
         .arg(&control)
         .arg(&x)
         .arg(&z)
@@ -113,13 +85,9 @@ pub(super) fn gated(bind: &Bind<'_>, op: &GatedNorm) -> Result<CudaKernel, Devic
         .arg(bind.int(width)?)
         .arg(op.eps)
         .arg(u32::from(wide));
-    let producer = Producer {
-        launch: packing,
-        out: out.address(),
-        control: control.address(),
-        rows: RowSet::All,
-        spread: 1,
-    };
+    let packing = bind.function("norms", "gated_norm_pack")?;
+    let packing = launch.of(&packing, pack_threads(heads * width));
+    let producer = Producer::new(packing, &out, &control, RowSet::All);
     let key = KernelKey { op: "gated_norm", dtype: DType::F32, regime: None, variant: "warp" };
     Ok(bind.kernel(key, vec![launch], Vec::new())?.producing(producer))
 }
