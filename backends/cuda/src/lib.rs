@@ -14,7 +14,7 @@
 //! - `driver`: the engine's seam, as far as finding devices goes;
 //! - `device`: an open device, its streams, graphs and weights;
 //! - `memory`: device memory, as the engine's buffers and as operands of kernels;
-//! - `launch`: kernels with their arguments;
+//! - `launch`: kernels with their arguments; `launch_fused`: two operations in one launch;
 //! - `ops`: for each operation, its checks and its kernels.
 //!
 //! Kernels are embedded by the feature `kernels`, which needs nvcc.

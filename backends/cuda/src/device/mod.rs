@@ -8,7 +8,8 @@
 //! - `trap`: how kernels report contents of memory that break a rule;
 //! - `core`: what all handles of an open device share;
 //! - `staging`: pinned memory between the host's and the device's;
-//! - `open`, `stream`, `event`, `graph`, `weight`: the handles themselves.
+//! - `open`, `stream`, `event`, `graph`, `weight`: the handles themselves;
+//! - `bricks`: weights laid out for tensor cores when they are taken in.
 //!
 //! A failed driver call (lack of memory aside) and a kernel's report are final: each later
 //! call fails at once with the same words.
