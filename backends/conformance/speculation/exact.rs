@@ -205,7 +205,7 @@ fn every_length_and_budget() {
 #[test]
 fn plain_answers_are_the_sampler_s() {
     let _alone = alone();
-    let rig = rig(Target::Q4).unwrap();
+    let Some(rig) = rig(Target::Q4) else { return };
     let mut session = rig.plain(128);
     let mut r = Random(77);
     for _ in 0..40 {
