@@ -11,11 +11,12 @@
 
 #![allow(clippy::print_stdout)]
 
+mod common;
+
 use foretoken::Result;
-use foretoken::device::{Device, Driver};
+use foretoken::device::Device;
 use foretoken::kernel::{Attention, AttentionMask, Control, KvPair, Op, Regime, Stamp, TreeRows};
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::{CudaDriver, CudaOptions};
 
 /// Bytes of caches in a graph: several times any second-level cache.
 const ROTATED: usize = 256 << 20;
@@ -24,18 +25,10 @@ const ROTATED: usize = 256 << 20;
 const REPLAYS: usize = 5;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let args: Vec<String> = common::arguments();
     let arg = |i: usize, or: &str| args.get(i).cloned().unwrap_or(or.to_owned());
     let (types, heads, what) = (arg(0, "F16"), arg(1, "24x4x256"), arg(2, "step,tree,prefill"));
-    let force_ptx = std::env::var("FORETOKEN_FORCE_PTX").ok().filter(|arch| !arch.is_empty());
-    let driver = CudaDriver::with_options(CudaOptions { force_ptx, ..CudaOptions::default() });
-    let devices = driver.devices().unwrap_or_default();
-    let Some(info) = devices.first().filter(|info| driver.score(info) > 0) else {
-        println!("no device: {:?}", driver.problems());
-        return;
-    };
-    let device = driver.open(info.index).expect("a device");
-    println!("{} ({})", info.name, info.arch);
+    let Some(device) = common::open() else { return };
     println!(
         "{:<5} {:>9} {:>8} {:>5} {:>6} {:>9} {:>6} {:>8}  variant",
         "type", "heads", "what", "rows", "before", "us", "GB/s", "TFLOP/s"

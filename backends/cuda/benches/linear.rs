@@ -12,11 +12,12 @@
 
 #![allow(clippy::print_stdout)]
 
+mod common;
+
 use foretoken::Result;
-use foretoken::device::{Activations, Device, Driver, HostTensor, Weight, WeightRole, WeightSpec};
+use foretoken::device::{Activations, Device, HostTensor, Weight, WeightRole, WeightSpec};
 use foretoken::kernel::{Control, Linear, LinearPart, Op, Regime, RowSet, Stamp};
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::CudaDriver;
 
 const SHAPES: &str = "10240x5120,5120x17408,34816x5120,248320x5120";
 
@@ -27,18 +28,11 @@ const ROTATED: usize = 512 << 20;
 const REPLAYS: usize = 7;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let args: Vec<String> = common::arguments();
     let arg = |i: usize, or: &str| args.get(i).cloned().unwrap_or(or.to_owned());
     let (types, shapes) = (arg(0, "Q4_K,Q6_K"), arg(1, SHAPES));
     let rows = arg(2, "1,8,16,24,48,512,2048,4096");
-    let driver = CudaDriver::new();
-    let devices = driver.devices().unwrap_or_default();
-    let Some(info) = devices.first().filter(|info| driver.score(info) > 0) else {
-        println!("no device: {:?}", driver.problems());
-        return;
-    };
-    let device = driver.open(info.index).expect("a device");
-    println!("{} ({})", info.name, info.arch);
+    let Some(device) = common::open() else { return };
     println!(
         "{:<9} {:>12} {:>5} {:>9} {:>7} {:>8} {:>9}",
         "type", "NxK", "M", "us", "GB/s", "TFLOP/s", "no rows"

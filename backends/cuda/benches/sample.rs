@@ -8,14 +8,15 @@
 
 #![allow(clippy::print_stdout)]
 
+mod common;
+
 use std::time::Instant;
 
 use foretoken::Result;
-use foretoken::device::{Device, Driver};
+use foretoken::device::Device;
 use foretoken::kernel::{Control, Op, Sample, SampleParams, Stamp, TopK};
 use foretoken::sample::SamplingParams;
 use foretoken::tensor::{DType, Shape, Tensor};
-use foretoken_cuda::CudaDriver;
 
 /// Choices in a graph.
 const REPEATS: usize = 10;
@@ -24,19 +25,12 @@ const REPEATS: usize = 10;
 const REPLAYS: usize = 7;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let args: Vec<String> = common::arguments();
     let list = |i: usize, or: &str| -> Vec<usize> {
         let text = args.get(i).cloned().unwrap_or(or.to_owned());
         text.split(',').map(|n| n.parse().expect("a number")).collect()
     };
-    let driver = CudaDriver::new();
-    let devices = driver.devices().unwrap_or_default();
-    let Some(info) = devices.first().filter(|info| driver.score(info) > 0) else {
-        println!("no device: {:?}", driver.problems());
-        return;
-    };
-    let device = driver.open(info.index).expect("a device");
-    println!("{} ({})", info.name, info.arch);
+    let Some(device) = common::open() else { return };
     println!("      V    M   top-1 us  top-64 us  sample us  copy of a row us");
     for v in list(0, "8192,151936,248320") {
         for m in list(1, "1,8,23,64") {
