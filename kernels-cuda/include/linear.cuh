@@ -129,65 +129,39 @@ struct Feed {
   }
 };
 
-// How the step kernel for `8 * kColumns` rows uses shared memory; plan.rs of the driver
-// knows the same. Activations go through it unless there are 64 rows of them.
-template <class Type, int kColumns>
+// How the step kernel uses shared memory; plan.rs of the driver knows the same.
+template <class Type>
 struct Shape {
-  static constexpr int kMost = 99 << 10;  // of a block on sm_86, sm_89, sm_120
   static constexpr int kThree = 75 << 10;  // so that three blocks fit on sm_80 to sm_100
-  static constexpr bool kShared = kColumns < 8;
-  static constexpr int kPacked = kShared ? Type::kPairs * kColumns * 512 : 0;
-  static constexpr int kWeights = 4 * Feed<Type, 16, false>::kStage;
-  static constexpr int kTiles =
-      2 * (Type::kTiles * kWeights + kPacked) + 16 <= kMost ? Type::kTiles : 1;
-  static constexpr int kStage = kTiles * kWeights + kPacked;
+  static constexpr int kStage = 4 * Feed<Type, 16, false>::kStage;
   static constexpr int kStages = !kModern ? 1 : 3 * kStage + 16 <= kThree ? 3 : 2;
 };
 
-// 1 to 8 * kColumns rows. A block of four warps has 64 * kTiles features of one slice, each
-// warp 16 * kTiles of them with the sums of all rows in registers. Stages of shared memory
-// hold the block's weights and activations of a unit. With more than one slice the sums go
-// to `planes`, [slice][row][n], for `linear_sum` to add up in order of slices.
+// 1 to 64 rows. A block of four warps has 64 features of one slice, each warp 16 of them with
+// the sums of all rows in registers. Stages of shared memory hold the block's weights of a
+// unit; activations come from memory, and tiles of rows without live ones are skipped. With
+// more than one slice the sums go to `planes`, [slice][row][n], for `linear_sum` to add up in
+// order of slices.
 // Grid (feature blocks, slices), 128 threads; bound by the bytes of the weight.
-template <class Type, int kColumns>
+template <class Type>
 __device__ inline void step(const Operands &o, Rows rows, float *planes) {
   extern __shared__ uint4 shared[];
-  using Use = Shape<Type, kColumns>;
-  constexpr int kTiles = Use::kTiles, kStages = Use::kStages;
-  constexpr int kUnroll = kColumns < 8 ? Type::kPairs : 2;
-  using Weights = Feed<Type, 16 * kTiles, true>;
+  constexpr int kColumns = 8, kStages = Shape<Type>::kStages;
+  using Weights = Feed<Type, 16, true>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const int row0 = (blockIdx.x * 4 + warp) * 16 * kTiles;
+  const int row0 = (blockIdx.x * 4 + warp) * 16;
   const int units = (o.k + Type::kUnit - 1) / Type::kUnit;
   const int first = blockIdx.y * o.slice_units, last = min(units, first + o.slice_units);
 
-  uint4 *columns = shared;
-  uint8_t *ring = reinterpret_cast<uint8_t *>(shared) + kStages * Use::kPacked +
-                  warp * kStages * Weights::kStage;
+  uint8_t *ring = reinterpret_cast<uint8_t *>(shared) + warp * kStages * Weights::kStage;
   const Weights weights(o, ring, row0, lane);
-  uint32_t starts[kTiles][2];
-#pragma unroll
-  for (int i = 0; i < kTiles; i++) {
-    starts[i][0] = weights.start(16 * i + g);
-    starts[i][1] = weights.start(16 * i + g + 8);
-  }
+  const uint32_t starts[2] = {weights.start(g), weights.start(g + 8)};
   auto load = [&](int stage, int unit) {
-    if (unit < last) {
-      weights.load(stage, unit);
-      if constexpr (Use::kShared) {
-        constexpr int kWords = Use::kPacked / 16;
-        const uint4 *from = o.packed + static_cast<int64_t>(unit) * kWords + threadIdx.x;
-        uint4 *to = columns + stage * kWords + threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < kWords / 128; i++) {
-          copy16(to + i * 128, from + i * 128);
-        }
-      }
-    }
+    if (unit < last) weights.load(stage, unit);
     copies_commit();
   };
 
-  float sums[kTiles][kColumns][4] = {};
+  float sums[kColumns][4] = {};
 #pragma unroll
   for (int i = 0; i < kStages - 1; i++) load(i, first + i);
   int stage = 0, ahead = kStages - 1;
@@ -198,35 +172,25 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
     load(ahead, unit + kStages - 1);
     if constexpr (kStages == 1) __syncthreads();
 
-    Type type[kTiles];
-#pragma unroll
-    for (int i = 0; i < kTiles; i++) {
-      type[i].begin(weights.at(stage, unit, 16 * i + g, starts[i][0]),
-                    weights.at(stage, unit, 16 * i + g + 8, starts[i][1]), t);
-    }
-    const uint4 *b_from;
-    if constexpr (Use::kShared) {
-      b_from = columns + stage * (Use::kPacked / 16) + lane;
-    } else {
-      b_from = o.packed + static_cast<int64_t>(unit) * Type::kPairs * kColumns * 32 + lane;
-    }
-#pragma unroll kUnroll
+    Type type;
+    type.begin(weights.at(stage, unit, g, starts[0]), weights.at(stage, unit, g + 8, starts[1]),
+               t);
+    const uint4 *b_from =
+        o.packed + static_cast<int64_t>(unit) * Type::kPairs * kColumns * 32 + lane;
+#pragma unroll 2
     for (int w = 0; w < Type::kPairs; w++) {
       uint4 b[kColumns];
 #pragma unroll
       for (int j = 0; j < kColumns; j++) {
-        if (kColumns < 8 || j == 0 || 8 * j < rows.count) b[j] = b_from[(w * kColumns + j) * 32];
+        if (j == 0 || 8 * j < rows.count) b[j] = b_from[(w * kColumns + j) * 32];
       }
+      uint32_t a[2][4];
+      type.pair(w, a);
 #pragma unroll
-      for (int i = 0; i < kTiles; i++) {
-        uint32_t a[2][4];
-        type[i].pair(w, a);
-#pragma unroll
-        for (int j = 0; j < kColumns; j++) {
-          if (kColumns == 8 && j > 0 && 8 * j >= rows.count) continue;
-          mma<Type::kBfloat>(sums[i][j], a[0], b[j].x, b[j].y);
-          mma<Type::kBfloat>(sums[i][j], a[1], b[j].z, b[j].w);
-        }
+      for (int j = 0; j < kColumns; j++) {
+        if (j > 0 && 8 * j >= rows.count) continue;
+        mma<Type::kBfloat>(sums[j], a[0], b[j].x, b[j].y);
+        mma<Type::kBfloat>(sums[j], a[1], b[j].z, b[j].w);
       }
     }
     stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -236,18 +200,15 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
   const bool whole = gridDim.y == 1;
   float *mine = planes + static_cast<int64_t>(blockIdx.y) * rows.count * o.n;
 #pragma unroll
-  for (int i = 0; i < kTiles; i++) {
+  for (int j = 0; j < kColumns; j++) {
 #pragma unroll
-    for (int j = 0; j < kColumns; j++) {
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const int feature = row0 + 16 * i + g + e / 2 * 8, row = 8 * j + 2 * t + e % 2;
-        if (feature >= o.n || row >= rows.count) continue;
-        if (whole) {
-          put(o, row, feature, sums[i][j][e]);
-        } else {
-          mine[static_cast<int64_t>(row) * o.n + feature] = sums[i][j][e];
-        }
+    for (int e = 0; e < 4; e++) {
+      const int feature = row0 + g + e / 2 * 8, row = 8 * j + 2 * t + e % 2;
+      if (feature >= o.n || row >= rows.count) continue;
+      if (whole) {
+        put(o, row, feature, sums[j][e]);
+      } else {
+        mine[static_cast<int64_t>(row) * o.n + feature] = sums[j][e];
       }
     }
   }
@@ -272,7 +233,7 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
   extern "C" __global__ __launch_bounds__(128) void linear_step_##type##_##columns(              \
       FT_LINEAR_OPERANDS, float *planes) {                                                       \
     FT_LINEAR_BEGIN;                                                                             \
-    ft::linear::step<__VA_ARGS__, columns / 8>(o, rows, planes);                                 \
+    ft::linear::step<__VA_ARGS__>(o, rows, planes);                                              \
   }
 
 #define FT_LINEAR_PREFILL(type, ...)                                                          \

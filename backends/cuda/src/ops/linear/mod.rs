@@ -274,7 +274,7 @@ impl Shared<'_> {
         });
         let Some((mma, slices, packed)) = bound else { return Err(bind.unsupported(spec.dtype)) };
         let target = bind.target();
-        let step = StepShape::of(mma, self.padded, target);
+        let step = StepShape::of(mma, target);
         let (name, grid, threads, shared, slots) = if self.is_step() {
             let name = mma.step(self.padded).ok_or(bind.unsupported(spec.dtype))?.name;
             let features = bind.blocks(spec.rows, step.features)?;

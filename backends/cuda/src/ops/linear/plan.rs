@@ -169,19 +169,15 @@ pub(super) struct StepShape {
 }
 
 impl StepShape {
-    pub(super) fn of(mma: &Mma, columns: usize, target: Target) -> Self {
-        const MOST: usize = 99 << 10;
+    pub(super) fn of(mma: &Mma, target: Target) -> Self {
         const THREE: usize = 75 << 10;
-        let packed = if columns < STEP_ROWS { mma.pairs * columns * 64 } else { 0 };
-        let weights = 4 * mma.stage();
-        let stage = |tiles: usize| tiles * weights + packed;
-        let tiles = if 2 * stage(mma.tiles) + SLACK <= MOST { mma.tiles } else { 1 };
-        let stages = match 3 * stage(tiles) + SLACK <= THREE {
+        let stage = 4 * mma.stage();
+        let stages = match 3 * stage + SLACK <= THREE {
             _ if !is_modern(target) => 1,
             true => 3,
             false => 2,
         };
-        Self { features: 64 * tiles, shared: stages * stage(tiles) + SLACK }
+        Self { features: 64, shared: stages * stage + SLACK }
     }
 }
 
@@ -272,11 +268,9 @@ mod tests {
         for mma in all() {
             for (number, kib) in limits {
                 let target = Target { number, specific: false };
-                for step in mma.steps {
-                    if !mma.bricks {
-                        let shared = StepShape::of(&mma, step.columns, target).shared;
-                        assert!(shared <= kib << 10, "{step:?} on {number}: {shared}");
-                    }
+                if !mma.bricks {
+                    let shared = StepShape::of(&mma, target).shared;
+                    assert!(shared <= kib << 10, "{mma:?} on {number}: {shared}");
                 }
                 let (bytes, slots) = prefill_shared(&mma, target, kib << 10);
                 assert!(bytes <= kib << 10, "{} on {number}: {bytes}", mma.prefill);
