@@ -18,21 +18,22 @@ struct Tree {
 
 // Copies the first `rows` rows. False, and the launch fails, unless each row comes after
 // its parent and one level below it. Every thread of the block calls and gets the same
-// answer; the copy can be read afterwards.
+// answer; the copy can be read afterwards. Whoever makes a tree publishes it (`ahead`), so
+// this may come before `after_previous`.
 __device__ inline bool read_tree(Site site, const int *parents, const int *depths, int rows,
                                  Tree &tree) {
   const int threads = blockDim.x * blockDim.y;
   bool good = rows <= kMaxTree;
   for (int row = threadIdx.y * blockDim.x + threadIdx.x; row < min(rows, kMaxTree);
        row += threads) {
-    const int parent = parents[row], depth = depths[row];
+    const int parent = ahead(parents + row), depth = ahead(depths + row);
     tree.parents[row] = parent;
     tree.depths[row] = depth;
     if (row == 0) {
       good = good && parent == -1 && depth == 0;
     } else {
       // By induction from row 0 on, all depths are then true ones.
-      good = good && parent >= 0 && parent < row && depth > 0 && depth - 1 == depths[parent];
+      good = good && parent >= 0 && parent < row && depth > 0 && depth - 1 == ahead(depths + parent);
     }
   }
   if (__syncthreads_and(good)) return true;

@@ -121,7 +121,7 @@ struct Six {
 
 struct Q4_K {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 2304;
-  static constexpr int kParts = 4, kPartPairs = 2, kTiles = 1;
+  static constexpr int kParts = 4, kPartPairs = 2;
   static constexpr bool kBfloat = false;
   struct Head {
     uint2 factors;
@@ -162,7 +162,7 @@ struct Q4_K {
 // (row g) and 10 (row g + 8) of the halves; those of inputs 1, 3 after swapping bytes.
 struct Q5_K {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 2816;
-  static constexpr int kParts = 4, kPartPairs = 2, kTiles = 1;
+  static constexpr int kParts = 4, kPartPairs = 2;
   static constexpr bool kBfloat = false;
   using Head = Q4_K::Head;
   struct Part {
@@ -203,7 +203,7 @@ struct Q5_K {
 // registers 0..3 of the first product, then of the second.
 struct Q6_K {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 3360;
-  static constexpr int kParts = 4, kPartPairs = 2, kTiles = 1;
+  static constexpr int kParts = 4, kPartPairs = 2;
   static constexpr bool kBfloat = false;
   struct Head {
     uint2 scales;
@@ -265,7 +265,7 @@ struct Q6_K {
 
 struct Q8_0 {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 4352;
-  static constexpr int kParts = 8, kPartPairs = 1, kTiles = 1;
+  static constexpr int kParts = 8, kPartPairs = 1;
   static constexpr bool kBfloat = false;
   struct Head {
     uint2 factors;
@@ -312,7 +312,7 @@ struct Q8_0 {
 template <bool kBfloatStored>
 struct Scalars {
   static constexpr int kUnit = 128, kPairs = 4, kBytes = 4096;
-  static constexpr int kParts = 4, kPartPairs = 1, kTiles = 1;
+  static constexpr int kParts = 4, kPartPairs = 1;
   static constexpr bool kBfloat = kBfloatStored && kModern;
   struct Head {};
   struct Part {

@@ -9,13 +9,6 @@ namespace ft {
 // Most rows of a tree.
 constexpr int kTreeRows = 64;
 
-// Live rows as `live_rows` gives them, but -1 when the launch fails: for kernels that could
-// go on to find another rule broken, and write that over the first.
-__device__ inline int checked_rows(Site site, const int *control, int capacity) {
-  const int rows = live_rows(site, control, capacity);
-  return rows == 0 && control[kRows] != 0 ? -1 : rows;
-}
-
 // Copies the rows of a path to shared memory and returns how many they are, at least 1; or
 // -1, and the launch fails, when they are not `rows` or fewer rows in ascending order from
 // row 0 on. For whole blocks of one dimension; ends with a barrier.

@@ -43,9 +43,10 @@ struct Call {
 // false without live rows, too. Every thread gets the same answer.
 __device__ inline bool read_call(Site site, const int *control, int capacity, int context,
                                  Call &call) {
-  call.rows = live_rows(site, control, capacity);
-  call.before = committed(site, control);
-  if (call.rows <= 0 || call.before < 0) return false;
+  const Counts counts = checked_counts(site, control, capacity);
+  call.rows = counts.rows;
+  call.before = counts.committed;
+  if (call.rows <= 0) return false;
   if (call.before <= context - call.rows) return true;
   fail(site, Code::kPastCache, call.before);
   return false;

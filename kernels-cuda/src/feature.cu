@@ -26,10 +26,9 @@ template <class Unit>
 __device__ void commit(ft::Site site, const int *control, const int *words, Unit *ring,
                        int capacity, int slots, int units) {
   __shared__ int path[ft::kTreeRows];
-  const int rows = ft::checked_rows(site, control, capacity);
+  const ft::Counts counts = ft::checked_counts(site, control, capacity);
+  const int rows = counts.rows, committed = counts.committed;
   if (rows < 0) return;
-  const int committed = ft::committed(site, control);
-  if (committed < 0) return;
   const int count = ft::read_path(site, words, capacity, rows, path);
   const int column = blockIdx.x * blockDim.x + threadIdx.x;
   if (count < 0 || column >= units) return;
@@ -42,12 +41,12 @@ __device__ void commit(ft::Site site, const int *control, const int *words, Unit
 extern "C" __global__ void __launch_bounds__(256)
     feature_store(ft::Site site, const int *control, const float *x, float *ring, int capacity,
                   int columns, int slots, int width, int column, int tiles, unsigned wide) {
-  const int rows = ft::checked_rows(site, control, capacity);
+  const ft::Counts counts = ft::checked_counts(site, control, capacity);
+  const int rows = counts.rows, committed = counts.committed;
   if (rows < 0) return;
-  const int committed = ft::committed(site, control);
   const int row = blockIdx.x / tiles;
   const int first = blockIdx.x % tiles * kTile + 4 * threadIdx.x;
-  if (committed < 0 || row >= rows || first >= columns) return;
+  if (row >= rows || first >= columns) return;
   const float *from = x + static_cast<long long>(row) * columns;
   float *to = ring + slot_of(committed, row, slots) * width + column;
   ft::store4(to, first, columns, ft::load4(from, first, columns, wide), wide);
@@ -56,13 +55,13 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     feature_load(ft::Site site, const int *control, const float *ring, float *out, int capacity,
                  int slots, int width, int tiles, unsigned wide) {
-  const int rows = ft::checked_rows(site, control, capacity);
+  const ft::Counts counts = ft::checked_counts(site, control, capacity);
+  const int rows = counts.rows, committed = counts.committed;
   if (rows < 0) return;
-  const int committed = ft::committed(site, control);
   if (rows > slots) return ft::fail(site, ft::Code::kPastRing, rows);
   const int row = blockIdx.x / tiles;
   const int first = blockIdx.x % tiles * kTile + 4 * threadIdx.x;
-  if (committed < 0 || row >= rows || first >= width) return;
+  if (row >= rows || first >= width) return;
   const float *from = ring + slot_of(committed, row, slots) * width;
   float *to = out + static_cast<long long>(row) * width;
   ft::store4(to, first, width, ft::load4(from, first, width, wide), wide);

@@ -208,12 +208,12 @@ __device__ inline void load_state(float (&s)[NV], const float *column, const Arg
   for (int i = 0; i < NV / 4; ++i) {
     const int at = 32 * i + 4 * j;
     if (args.wide && at < args.dk && column) {
-      const float4 x = *reinterpret_cast<const float4 *>(column + at);
+      const float4 x = __ldcg(reinterpret_cast<const float4 *>(column + at));
       s[4 * i] = x.x, s[4 * i + 1] = x.y, s[4 * i + 2] = x.z, s[4 * i + 3] = x.w;
       continue;
     }
 #pragma unroll
-    for (int r = 0; r < 4; ++r) s[4 * i + r] = column && at + r < args.dk ? column[at + r] : 0.0f;
+    for (int r = 0; r < 4; ++r) s[4 * i + r] = column && at + r < args.dk ? __ldcg(column + at + r) : 0.0f;
   }
 }
 
@@ -274,8 +274,7 @@ __device__ inline void run(const Args &args) {
   __shared__ __align__(16) Tile<NV> tiles[2];
   __shared__ __align__(16) typename RoomOf<TREE, NV>::Type room;
   __shared__ int path[TREE ? 1 : ft::kMaxTree];
-  const int rows = ft::live_rows(args.site, args.control, args.capacity);
-  if (rows == 0 && !args.path) return;
+  const int rows = max(0, ft::rows_ahead(args.site, args.control, args.capacity));
 
   const Head head(args);
   const int local = threadIdx.x / 8;  // of the block's columns
@@ -285,16 +284,21 @@ __device__ inline void run(const Args &args) {
   float *const memory =
       live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
   float s[NV];
+  // No predecessor that still runs writes the state (`Launch::publishes`), or the tree.
   load_state(s, memory, args);
 
   int count = rows;
   bool listed = false;
   if constexpr (TREE) {
-    count = prepare(room.walk, args.site, args.parents, args.depths, rows, listed);
-    if (count == 0) return;
-  } else if (args.path) {
-    count = ft::read_path(args.site, args.path, args.path_capacity, rows, path);
-    if (count == 0) return;
+    if (rows > 0) count = prepare(room.walk, args.site, args.parents, args.depths, rows, listed);
+  }
+  ft::after_previous();
+  if (count == 0 && !args.path) return;
+  if constexpr (!TREE) {
+    if (args.path) {
+      count = ft::read_path(args.site, args.path, args.path_capacity, rows, path);
+      if (count == 0) return;
+    }
   }
   auto entry_of = [&](int at) -> unsigned {
     if constexpr (TREE) return listed ? room.walk.entries[at] : at | kOutput | kKeep;

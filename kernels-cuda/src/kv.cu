@@ -58,10 +58,9 @@ template <class Unit>
 __device__ void commit(ft::Site site, const int *control, const int *words, Unit *k, Unit *v,
                        int capacity, int context, int k_units, int v_units) {
   __shared__ int path[ft::kTreeRows];
-  const int rows = ft::checked_rows(site, control, capacity);
+  const ft::Counts counts = ft::checked_counts(site, control, capacity);
+  const int rows = counts.rows, committed = counts.committed;
   if (rows < 0) return;
-  const int committed = ft::committed(site, control);
-  if (committed < 0) return;
   if (committed > context - rows) return ft::fail(site, ft::Code::kPastCache, committed);
   const int count = ft::read_path(site, words, capacity, rows, path);
   const int column = blockIdx.x * blockDim.x + threadIdx.x;
@@ -77,10 +76,9 @@ extern "C" __global__ void __launch_bounds__(256)
     kv_append(ft::Site site, const int *control, const float *k, const float *v, void *k_cache,
               void *v_cache, int capacity, int width, int context, int tiles, unsigned k_type,
               unsigned v_type, unsigned wide) {
-  const int rows = ft::checked_rows(site, control, capacity);
+  const ft::Counts counts = ft::checked_counts(site, control, capacity);
+  const int rows = counts.rows, first_slot = counts.committed;
   if (rows < 0) return;
-  const int first_slot = ft::committed(site, control);
-  if (first_slot < 0) return;
   if (first_slot > context - rows) return ft::fail(site, ft::Code::kPastCache, first_slot);
   const int row = blockIdx.x / tiles;
   const int first = blockIdx.x % tiles * kTile + 4 * threadIdx.x;

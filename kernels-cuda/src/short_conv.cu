@@ -4,9 +4,10 @@
 // Layouts: x, out [M, C]; weight [C, width], the last tap meets the current token; state
 // [width - 1, C], oldest first. All F32.
 //
-// Launch: a thread for each channel, blocks of 128; along y, stretches of kStretch rows.
-// Threads of the first stretch read the old state before they write the new one, and no
-// others touch it.
+// Launch: a thread for each channel, blocks of 128; along y, stretches of kStretch rows (of a
+// tree kTreeStretch). Threads of the first stretch read the old state before they write the
+// new one, and no others touch it. Weights, and the state where it is only read, are on their
+// way before the kernel waits for its predecessor, which writes the inputs.
 //
 // Order of a sum: oldest tap first, one fused multiply-add after the other, whatever the
 // row's place in the call; with a tree the same instructions run on the inputs of the
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kMaxWidth = 8;
 constexpr int kStretch = 8;
+constexpr int kTreeStretch = 2;
 static_assert(kStretch >= kMaxWidth - 1, "only the first stretch may reach into the state");
 
 // The last inputs of a channel, the current one last; the first 8 - width are not used.
@@ -56,15 +58,16 @@ __device__ inline void load_taps(float (&taps)[kMaxWidth], const float *weight, 
 extern "C" __global__ void __launch_bounds__(128)
     short_conv(ft::Site site, const int *control, const float *x, const float *weight,
                float *state, float *out, int capacity, int channels, int width) {
-  const int rows = ft::live_rows(site, control, capacity);
   const int channel = blockIdx.x * blockDim.x + threadIdx.x;
+  const bool there = channel < channels;
+  float taps[kMaxWidth];
+  if (there) load_taps(taps, weight, channel, width);
+  const int rows = ft::live_rows(site, control, capacity);
   const int first = blockIdx.y * kStretch;
-  if (first >= rows || channel >= channels) return;
+  if (first >= rows || !there) return;
   const int end = min(rows, first + kStretch);
   const int past = width - 1;
   const Column in{x + channel, size_t(channels)}, old{state + channel, size_t(channels)};
-  float taps[kMaxWidth];
-  load_taps(taps, weight, channel, width);
   // Input `at` of the call; before its first row, of the state.
   auto input = [&](int at) { return at >= 0 ? in[at] : old[past + at]; };
   Window window{};
@@ -100,16 +103,20 @@ extern "C" __global__ void __launch_bounds__(128)
                     const float *x, const float *weight, const float *state, float *out,
                     int capacity, int channels, int width) {
   __shared__ ft::Tree tree;
-  const int rows = ft::live_rows(site, control, capacity);
-  if (rows == 0 || !ft::read_tree(site, parents, depths, rows, tree)) return;
   const int channel = blockIdx.x * blockDim.x + threadIdx.x;
-  const int first = blockIdx.y * kStretch;
-  if (channel >= channels) return;
-  const int end = min(rows, first + kStretch);
-  const Column in{x + channel, size_t(channels)}, old{state + channel, size_t(channels)};
+  const bool there = channel < channels;
   float taps[kMaxWidth];
-  load_taps(taps, weight, channel, width);
-  for (int row = first; row < end; ++row) {
+  if (there) load_taps(taps, weight, channel, width);
+  const int rows = ft::rows_ahead(site, control, capacity);
+  const bool good = rows > 0 && ft::read_tree(site, parents, depths, rows, tree);
+  ft::after_previous();
+  if (!good || !there) return;
+  const int first = blockIdx.y * kTreeStretch;
+  const Column in{x + channel, size_t(channels)}, old{state + channel, size_t(channels)};
+#pragma unroll
+  for (int i = 0; i < kTreeStretch; ++i) {
+    const int row = first + i;
+    if (row >= rows) break;
     Window window{};
     int node = row, kept = width - 1;
 #pragma unroll

@@ -237,10 +237,9 @@ extern "C" __global__ void __launch_bounds__(32)
 
 extern "C" __global__ void advance(ft::Site site, const int *control, const int *path,
                                    const int *result, int *cursor, int capacity) {
-  const int rows = ft::checked_rows(site, control, capacity);
+  const ft::Counts counts = ft::checked_counts(site, control, capacity);
+  const int rows = counts.rows, committed = counts.committed;
   if (rows < 0) return;
-  const int committed = ft::committed(site, control);
-  if (committed < 0) return;
   const int accepted = path[0];
   if (accepted < 1 || accepted > rows) return ft::fail(site, ft::Code::kBadPath, accepted);
   if (committed > kMaxInt - accepted) return ft::fail(site, ft::Code::kPastPositions, committed);

@@ -33,6 +33,11 @@ pub(crate) struct Launch {
     block: [u32; 3],
     shared_bytes: u32,
     arguments: Arguments,
+    /// Writes what kernels after its successor read ahead of their own predecessors (`ahead`
+    /// in foretoken.cuh).
+    publishes: bool,
+    /// Address of the state that it reads ahead, and may write.
+    state: Option<u64>,
 }
 
 /// Packed arguments, and what their addresses point to.
@@ -139,7 +144,7 @@ impl Launch {
     /// `grid` blocks of `block` threads, without dynamic shared memory.
     pub(crate) fn new(function: &Function, grid: [u32; 3], block: [u32; 3]) -> Self {
         let (function, arguments) = (function.clone(), Arguments::default());
-        Self { function, grid, block, shared_bytes: 0, arguments }
+        Self { function, grid, block, shared_bytes: 0, arguments, publishes: false, state: None }
     }
 
     /// The arguments so far for another kernel, whose grid is still to be said.
@@ -160,6 +165,27 @@ impl Launch {
     pub(crate) fn shared(mut self, bytes: u32) -> Self {
         self.shared_bytes = bytes;
         self
+    }
+
+    /// Writes a control block or a token tree: a graph has the next launch wait for its end.
+    #[must_use]
+    pub(crate) fn publishing(mut self) -> Self {
+        self.publishes = true;
+        self
+    }
+
+    /// Reads this state ahead of its predecessor, and may write it: a graph has launches with
+    /// the same state wait for each other's ends.
+    #[must_use]
+    pub(crate) fn with_state(mut self, state: &View<f32>) -> Self {
+        self.state = Some(state.address());
+        self
+    }
+
+    /// Whether a launch may take its place in a graph while this one, before it, still runs.
+    pub(crate) fn lets_start(&self, next: &Self) -> bool {
+        let same_state = self.state.is_some() && self.state == next.state;
+        !self.publishes && !same_state
     }
 
     /// With one more argument.

@@ -10,7 +10,7 @@ use crate::api;
 use crate::memory::{Block, View};
 
 /// Counters there are.
-pub(crate) const ARRIVALS: usize = 4096;
+pub(crate) const ARRIVALS: usize = 8192;
 
 /// Sizes that kernels are shaped by, read from the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -111,7 +111,7 @@ fn instantiate(
     launches: &[(Launch, &str)],
     early: bool,
 ) -> Result<sys::CUgraphExec, DeviceFault> {
-    let edge = match early {
+    let edge = |early| match early {
         true => sys::CUgraphEdgeData {
             from_port: PROGRAMMATIC_PORT,
             to_port: 0,
@@ -120,18 +120,19 @@ fn instantiate(
         },
         false => sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] },
     };
-    let mut last: Option<sys::CUgraphNode> = None;
+    let mut last: Option<(sys::CUgraphNode, &Launch)> = None;
     for (launch, name) in launches {
         // SAFETY: the graph is under construction.
         let node = unsafe { launch.add_to(entered, graph, name)? };
-        if let Some(last) = last {
+        if let Some((last, before)) = last {
+            let edge = edge(early && before.lets_start(launch));
             let add = entered.work().cuGraphAddDependencies_v2;
             // SAFETY: two nodes of the graph, and one edge's data; all are read only.
             let status =
                 unsafe { add(graph, &raw const last, &raw const node, &raw const edge, 1) };
             entered.check("cuGraphAddDependencies", status)?;
         }
-        last = Some(node);
+        last = Some((node, launch));
     }
     let mut raw = ptr::null_mut();
     // SAFETY: writes one handle; no flags.

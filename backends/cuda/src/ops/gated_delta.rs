@@ -92,7 +92,8 @@ impl Rule {
         let function = bind.function("gated_delta", name)?;
         let heads = bind.blocks(self.value_heads, 1)?;
         let grid = [bind.blocks(self.dv, COLUMNS)?, heads, 1];
-        Ok(Launch::new(&function, grid, [THREADS, 1, 1]).arg(&self.control))
+        let launch = Launch::new(&function, grid, [THREADS, 1, 1]);
+        Ok(launch.with_state(&self.state).arg(&self.control))
     }
 
     fn operands(&self, launch: Launch, out: Option<&View<f32>>) -> Launch {

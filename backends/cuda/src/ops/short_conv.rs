@@ -11,8 +11,9 @@ use crate::launch::{CudaKernel, Launch};
 /// Threads of a block, one to a channel.
 const THREADS: usize = 128;
 
-/// Rows of a block: `kStretch`.
+/// Rows of a block: `kStretch`, and of a tree `kTreeStretch`.
 const STRETCH: usize = 8;
+const TREE_STRETCH: usize = 2;
 
 /// Most taps a filter may have.
 const MAX_WIDTH: usize = 8;
@@ -33,12 +34,12 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &ShortConv) -> Result<CudaKernel, Dev
         bind.tree(operand, rows)
     });
     let tree = tree.transpose()?;
-    let (name, variant) = match &tree {
-        Some(_) => ("short_conv_tree", "tree"),
-        None => ("short_conv", "rows"),
+    let (name, variant, stretch) = match &tree {
+        Some(_) => ("short_conv_tree", "tree", TREE_STRETCH),
+        None => ("short_conv", "rows", STRETCH),
     };
     let function = bind.function("short_conv", name)?;
-    let grid = [bind.blocks(channels, THREADS)?, bind.blocks(rows, STRETCH)?, 1];
+    let grid = [bind.blocks(channels, THREADS)?, bind.blocks(rows, stretch)?, 1];
     let mut launch = Launch::new(&function, grid, [THREADS as u32, 1, 1]);
     launch = launch.arg(&bind.control(&op.control)?);
     if let Some(tree) = &tree {

@@ -28,7 +28,7 @@ impl Group<'_> {
         self.first.last().copied().unwrap_or(0)
     }
 
-    /// Bytes for the sums of slices; `None` when the number overflows.
+    /// Bytes for the sums of slices of so many packed rows; `None` when the number overflows.
     pub(super) fn planes(&self, rows: usize) -> Option<usize> {
         if self.cut.slices == 1 {
             return Some(0);

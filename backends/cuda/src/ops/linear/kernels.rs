@@ -44,8 +44,6 @@ pub(super) struct Mma {
     pub(super) unit_bytes: usize,
     /// What every unit begins at a multiple of.
     pub(super) grain: usize,
-    /// Tiles of 16 features that a warp of a step kernel has.
-    pub(super) tiles: usize,
 }
 
 impl Mma {
@@ -79,7 +77,7 @@ macro_rules! steps {
 
 /// A type with a source of its own.
 macro_rules! own {
-    ($type:literal, $unit:literal, $bytes:literal, $tiles:literal) => {
+    ($type:literal, $unit:literal, $bytes:literal) => {
         Mma {
             family: concat!("linear_", $type),
             steps: steps!($type: 8/8 16/16 24/24 32/32 48/24 64/32),
@@ -89,7 +87,6 @@ macro_rules! own {
             pairs: $unit / 32,
             unit_bytes: $bytes,
             grain: 16,
-            tiles: $tiles,
         }
     };
 }
@@ -106,7 +103,6 @@ macro_rules! other {
             pairs: 8,
             unit_bytes: $bytes,
             grain: $grain,
-            tiles: 1,
         }
     };
 }
@@ -114,12 +110,12 @@ macro_rules! other {
 /// The tensor-core kernels for a type; none for F32, whose products are always in f32.
 pub(super) fn mma(dtype: DType) -> Option<Mma> {
     Some(match dtype {
-        DType::Q4_K => own!("q4_k", 256, 144, 1),
-        DType::Q5_K => own!("q5_k", 256, 176, 1),
-        DType::Q6_K => own!("q6_k", 256, 210, 1),
-        DType::Q8_0 => own!("q8_0", 256, 272, 1),
-        DType::F16 => own!("f16", 128, 256, 1),
-        DType::BF16 => own!("bf16", 128, 256, 1),
+        DType::Q4_K => own!("q4_k", 256, 144),
+        DType::Q5_K => own!("q5_k", 256, 176),
+        DType::Q6_K => own!("q6_k", 256, 210),
+        DType::Q8_0 => own!("q8_0", 256, 272),
+        DType::F16 => own!("f16", 128, 256),
+        DType::BF16 => own!("bf16", 128, 256),
         DType::Q4_0 => other!("q4_0", 144, 2),
         DType::Q4_1 => other!("q4_1", 160, 2),
         DType::Q5_0 => other!("q5_0", 176, 2),

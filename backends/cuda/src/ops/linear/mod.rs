@@ -207,7 +207,7 @@ impl Shared<'_> {
             }
         }
         for group in self.groups(parts) {
-            planes = planes.zip(group.planes(self.live)).map(|(a, b)| a.max(b));
+            planes = planes.zip(group.planes(self.padded)).map(|(a, b)| a.max(b));
         }
         let all = end.zip(planes).and_then(|(end, planes)| end.checked_add(planes));
         let scratch = self.bind.scratch(all)?;

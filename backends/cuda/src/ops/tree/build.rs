@@ -29,6 +29,7 @@ pub(in crate::ops) fn build(bind: &Bind<'_>, op: &TreeBuild) -> Result<CudaKerne
     let limits = words(bind, &op.limits.0, TreeLimits::WORDS, "the limits must be [4]")?;
     let function = bind.function("tree", "tree_build")?;
     let launch = Launch::new(&function, [1, 1, 1], [32, 1, 1])
+        .publishing()
         .arg(&cursor(bind, &op.cursor)?)
         .arg(&limits)
         .arg(&bind.view::<i32>(&op.ids)?)

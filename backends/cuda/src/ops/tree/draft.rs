@@ -16,6 +16,7 @@ pub(in crate::ops) fn context(
     bind.apart(&[&op.cursor.0, &op.control.0, &op.positions], &[])?;
     let function = bind.function("tree", "draft_context")?;
     let launch = Launch::new(&function, [1, 1, 1], [256, 1, 1])
+        .publishing()
         .arg(&cursor(bind, &op.cursor)?)
         .arg(&control(bind, &op.control)?)
         .arg(&bind.view::<i32>(&op.positions)?)
@@ -33,6 +34,7 @@ pub(in crate::ops) fn block(bind: &Bind<'_>, op: &DraftBlock) -> Result<CudaKern
         i32::try_from(op.mask_token).map_err(|_| bind.bad("the mask token must fit in 31 bits"))?;
     let function = bind.function("tree", "draft_block")?;
     let launch = Launch::new(&function, [1, 1, 1], [256, 1, 1])
+        .publishing()
         .arg(&cursor(bind, &op.cursor)?)
         .arg(mask_token)
         .arg(&control(bind, &op.control)?)
