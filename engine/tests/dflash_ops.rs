@@ -264,7 +264,8 @@ fn memory_is_what_was_planned() {
     let model = session.model(&Draft::upstream());
     for sizes in [SIZES, DraftSizes { rows: 64, context: 7, kv_type: KvType::F32, ..SIZES }] {
         let mut drafter = DflashDrafter::new(Arc::clone(&model));
-        let (planned, before) = (drafter.bytes(&sizes).unwrap(), session.device.taken());
+        let (planned, before) =
+            (drafter.bytes(&sizes, &*session.device).unwrap(), session.device.taken());
         session.attach(&mut drafter, |site| site.sizes = sizes).unwrap();
         assert_eq!(session.device.taken() - before, planned);
         let cache = 2 * 2 * KV * (sizes.context + BLOCK) * sizes.kv_type.dtype().block_bytes();
@@ -272,9 +273,9 @@ fn memory_is_what_was_planned() {
     }
     let drafter = DflashDrafter::new(Arc::clone(&model));
     let endless = DraftSizes { context: usize::MAX, ..SIZES };
-    assert_eq!(detail(drafter.bytes(&endless)), "the context overflows");
+    assert_eq!(detail(drafter.bytes(&endless, &*session.device)), "the context overflows");
     let wide = DraftSizes { context: usize::MAX / 8, ..SIZES };
-    assert_eq!(detail(drafter.bytes(&wide)), "the size overflows");
+    assert_eq!(detail(drafter.bytes(&wide, &*session.device)), "the size overflows");
     let mut poor = Session::new();
     poor.device = Arc::new(Counting { most: 1000, ..Counting::new() });
     let mut drafter = DflashDrafter::new(model);

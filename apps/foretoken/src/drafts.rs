@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use foretoken::Error;
-use foretoken::device::{Activations, Device, DeviceFault, DeviceSpec, MemoryKind};
+use foretoken::device::{
+    Activations, Device, DeviceFault, DeviceInfo, DeviceSpec, MemoryKind, Rehearsal,
+};
 use foretoken::format::{GgufFile, OpenOptions};
-use foretoken::generate::{Engine, Session, SessionOptions, SpeculationRoom};
+use foretoken::generate::{
+    Engine, GenerateFault, Planner, Session, SessionOptions, SpeculationRoom,
+};
 use foretoken::speculate::dflash::{DflashFile, DflashPlan};
 use foretoken::speculate::{
     CostCache, CostKey, DflashDrafter, DflashModel, Drafter, PromptLookup, SpecLimits, SpecMode,
@@ -27,8 +31,18 @@ pub(crate) enum Drafts {
     Dflash(Arc<DflashModel>),
     /// The text itself.
     Lookup,
-    /// Nothing.
-    None,
+    /// Nothing, perhaps for want of memory, as is told here.
+    None(Option<String>),
+}
+
+/// The same, opened and checked, with nothing loaded.
+pub(crate) enum Opened {
+    /// A draft model, and its device.
+    Dflash(Box<DflashPlan>, Arc<dyn Device>),
+    /// As of [`Drafts`].
+    Lookup,
+    /// As of [`Drafts`].
+    None(Option<String>),
 }
 
 /// Where a draft model is to be, and what it drafts for.
@@ -39,60 +53,111 @@ pub(crate) struct Place<'a> {
     pub(crate) drivers: DriverOptions,
     /// `--model`, of which another device takes the embedding table and the head.
     pub(crate) target: Option<&'a Path>,
+    /// How files are opened.
+    pub(crate) open: OpenOptions,
+    /// Precision of activations.
+    pub(crate) activations: Activations,
 }
 
 impl Place<'_> {
     /// The device, when it is not the target's.
-    fn other(&self, engine: &Engine) -> Result<Option<Arc<dyn Device>>> {
+    fn other(&self, target: &DeviceInfo) -> Result<Option<Arc<dyn Device>>> {
         let Some(spec) = self.device else { return Ok(None) };
-        let info = engine.device_info();
         let own = matches!(spec, DeviceSpec::Named { driver, index }
-            if *driver == info.driver && *index == info.index);
+            if *driver == target.driver && *index == target.index);
         Ok(if own { None } else { Some(drivers::open(spec, self.drivers)?) })
     }
 }
 
-/// Loads what drafts come from.
+/// Opens what drafts come from, and lets the planner count it.
 ///
 /// # Errors
 /// When a draft model is not found or does not fit the target; `--draft-device` without
 /// one.
-pub(crate) fn load(
+pub(crate) fn open(
     source: &DraftSource,
     place: &Place<'_>,
-    engine: &Engine,
-    open: &OpenOptions,
-    activations: Activations,
-    ui: &Ui,
-) -> Result<Drafts> {
+    limits: SpecLimits,
+    planner: &mut Planner,
+) -> Result<Opened> {
     let name = match source {
         DraftSource::Model(name) => name,
         _ if place.device.is_some() => {
             return Err(usage("--draft-device is for a draft model, and there is none".to_owned()));
         }
-        DraftSource::None => return Ok(Drafts::None),
-        DraftSource::Lookup => return Ok(Drafts::Lookup),
+        DraftSource::None => return Ok(Opened::None(None)),
+        DraftSource::Lookup => {
+            let most = limits.draft_len();
+            let make = move || Ok(Box::new(PromptLookup::new(most)?) as Box<dyn Drafter>);
+            planner.draft_with(Box::new(make), None);
+            return Ok(Opened::Lookup);
+        }
     };
     let file = match locate_for("--draft", Some(name))? {
-        Located::Path(path) => DflashFile::open(&path, open)?,
+        Located::Path(path) => DflashFile::open(&path, &place.open)?,
         Located::Embedded { name, bytes } => {
             DflashFile::from_gguf(GgufFile::from_bytes(name.as_ref(), bytes)?)?
         }
     };
-    let other = place.other(engine)?;
-    let device = other.as_ref().unwrap_or(engine.device());
+    let other = place.other(&planner.device().info())?;
     let plan = match &other {
-        None => DflashPlan::new(file, &**device, engine.config(), activations)?,
-        Some(_) => {
-            DflashPlan::apart(file, &**device, open_model(place.target, open)?, activations)?
+        None => {
+            let target = &planner.file().config;
+            DflashPlan::new(file, &**planner.device(), target, place.activations)?
+        }
+        Some(device) => {
+            let target = open_model(place.target, &place.open)?;
+            DflashPlan::apart(file, &**device, target, place.activations)?
         }
     };
-    let (needed, free) = (plan.bytes(), device.info().memory_free);
-    if needed > free {
-        bail!("{}: needs {needed} bytes, {free} are free", name.display());
+    let on = other.as_ref().map(|device| Rehearsal::of(Arc::clone(device)));
+    let model = plan.rehearse(on.as_ref().unwrap_or(planner.stand_in()))?;
+    let make = move || Ok(Box::new(DflashDrafter::new(Arc::clone(&model))) as Box<dyn Drafter>);
+    planner.draft_with(Box::new(make), on);
+    Ok(Opened::Dflash(Box::new(plan), other.unwrap_or_else(|| Arc::clone(planner.device()))))
+}
+
+impl Opened {
+    /// Under `auto`, which promises to be no worse than plain decoding, gives drafts up
+    /// that there is no memory for. Others were asked for: loading the model then fails.
+    ///
+    /// # Errors
+    /// Faults of the options.
+    pub(crate) fn or_none(
+        self,
+        planner: &mut Planner,
+        options: &mut SessionOptions,
+        mode: SpecMode,
+    ) -> Result<Self> {
+        if mode != SpecMode::Auto || matches!(self, Self::None(_)) {
+            return Ok(self);
+        }
+        match planner.fits(options) {
+            Err(Error::Generate(fault @ GenerateFault::DoesNotFit { .. })) => {
+                tracing::warn!("plain decoding, since drafting needs too much memory: {fault}");
+                planner.draft_without();
+                options.speculation = None;
+                Ok(Self::None(Some(fault.to_string())))
+            }
+            Err(other) => Err(other.into()),
+            Ok(()) => Ok(self),
+        }
     }
-    let mut bar = ui.progress("loading draft");
-    Ok(Drafts::Dflash(plan.load(device, &mut |done, total| bar.set(done, total))?))
+
+    /// Loads it.
+    ///
+    /// # Errors
+    /// `OutOfMemory` and whatever a device fails with.
+    pub(crate) fn load(self, ui: &Ui) -> Result<Drafts> {
+        Ok(match self {
+            Self::Dflash(plan, device) => {
+                let mut bar = ui.progress("loading draft");
+                Drafts::Dflash(plan.load(&device, &mut |done, total| bar.set(done, total))?)
+            }
+            Self::Lookup => Drafts::Lookup,
+            Self::None(why) => Drafts::None(why),
+        })
+    }
 }
 
 /// Room for the trees of a mode.
@@ -114,7 +179,7 @@ impl Drafts {
     /// A new drafter.
     fn drafter(&self, limits: SpecLimits) -> Result<Option<Box<dyn Drafter>>> {
         Ok(match self {
-            Self::None => None,
+            Self::None(_) => None,
             Self::Lookup => Some(Box::new(PromptLookup::new(limits.draft_len())?)),
             Self::Dflash(model) => Some(Box::new(DflashDrafter::new(Arc::clone(model)))),
         })
@@ -137,7 +202,13 @@ impl Drafts {
             Some(_) => self.drafter(limits)?,
             None => None,
         };
-        let Some(drafter) = drafter else { return Ok(engine.session(options)?) };
+        let Some(drafter) = drafter else {
+            let mut session = engine.session(options)?;
+            if let Self::None(Some(why)) = self {
+                session.add_fallback("auto to plain", why);
+            }
+            return Ok(session);
+        };
         let mut session = match engine.session_with_drafter(options, drafter) {
             // `auto` promises to be no worse than plain decoding; others were asked for.
             Err(Error::Device(fault @ DeviceFault::OutOfMemory { .. }))
@@ -181,7 +252,7 @@ impl Drafts {
         match self {
             Self::Dflash(model) => model.name.clone(),
             Self::Lookup => "lookup".to_owned(),
-            Self::None => "none".to_owned(),
+            Self::None(_) => "none".to_owned(),
         }
     }
 

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use foretoken::Error;
 use foretoken::cache::KvType;
-use foretoken::device::{Device, DeviceFault};
+use foretoken::device::DeviceFault;
 use foretoken::format::{GgufFile, OpenOptions};
-use foretoken::generate::{
-    Engine, EngineOptions, GenerateFault, LoadStage, SessionOptions, default_context,
-};
-use foretoken::model::{ModelFile, WeightPlan};
+use foretoken::generate::{Engine, GenerateFault, LoadStage, Planner, SessionOptions};
+use foretoken::model::ModelFile;
 use foretoken::tokenizer::Tokenizer;
 
-use crate::args::{ModelArgs, SessionArgs};
+use crate::args::{DeviceArgs, ModelArgs, SessionArgs};
+use crate::drivers;
 use crate::failure::shown;
 use crate::models::{Located, locate};
 use crate::ui::Ui;
@@ -118,32 +117,39 @@ pub(crate) struct Demand {
     pub(crate) all_logits: bool,
 }
 
+/// Opens the device of the flags and checks the model against it.
+///
+/// # Errors
+/// `NoSuchDevice`; faults of the weights.
+pub(crate) fn planner(
+    file: ModelFile,
+    device: &DeviceArgs,
+    session: &SessionArgs,
+) -> Result<Planner> {
+    let device = drivers::open(&device.device, device.driver_options())?;
+    Ok(Planner::new(file, device, session.activations.into())?)
+}
+
 /// Session options from the flags. Without `--context` the model's default is taken, or
 /// as much more as the demand needs and the model allows.
 ///
 /// # Errors
-/// Faults of the weights, which are measured for the default.
+/// Those of planning, for the default.
 pub(crate) fn session_options(
-    file: &ModelFile,
-    device: &dyn Device,
+    planner: &Planner,
     args: &SessionArgs,
     demand: Demand,
 ) -> Result<SessionOptions> {
+    let config = &planner.file().config;
     let context = match args.context {
         Some(context) => context,
-        None => {
-            let config = &file.config;
-            let activations = args.activations.into();
-            let weights = WeightPlan::new(config, &file.provider, device, activations)?;
-            let default = default_context(config, weights.bytes(), &device.info());
-            default.max(demand.tokens.min(config.context_length))
-        }
+        None => planner.default_context()?.max(demand.tokens.min(config.context_length)),
     };
-    let mut options = SessionOptions::on(&device.info(), context);
+    let mut options = SessionOptions::on(&planner.device().info(), context);
     options.kv_type = args.cache_type;
     options.chunk = args.chunk.unwrap_or(options.chunk);
     if demand.all_logits {
-        options.logit_rows = logit_rows(file.config.vocab, options.chunk);
+        options.logit_rows = logit_rows(config.vocab, options.chunk);
     }
     Ok(options)
 }
@@ -192,22 +198,12 @@ fn logit_rows(vocab: usize, chunk: usize) -> usize {
 ///
 /// # Errors
 /// Model and device faults; `DoesNotFit`.
-pub(crate) fn load(
-    file: ModelFile,
-    device: Arc<dyn Device>,
-    model: &ModelArgs,
-    session: &SessionArgs,
-    options: SessionOptions,
-    ui: &Ui,
-) -> Result<Arc<Engine>> {
-    let settings =
-        EngineOptions { open: model.open_options(), activations: session.activations.into() };
+pub(crate) fn load(planner: Planner, options: &SessionOptions, ui: &Ui) -> Result<Arc<Engine>> {
     let mut bar = ui.progress("loading");
-    let engine =
-        Engine::from_file(file, device, &settings, Some(options), &mut |stage| match stage {
-            LoadStage::Planned(plan) => ui.detail(plan),
-            LoadStage::Weights { done, total } => bar.set(done, total),
-        })?;
+    let engine = planner.load(options, &mut |stage| match stage {
+        LoadStage::Planned(plan) => ui.detail(plan),
+        LoadStage::Weights { done, total } => bar.set(done, total),
+    })?;
     Ok(engine)
 }
 

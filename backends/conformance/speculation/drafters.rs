@@ -1,6 +1,7 @@
 //! Drafters for tests.
 
 use foretoken::Result;
+use foretoken::device::Device;
 use foretoken::kernel::Op;
 use foretoken::speculate::{Candidates, DraftSite, DraftSizes, Drafter};
 
@@ -39,7 +40,7 @@ impl Drafter for Scripted {
         15
     }
 
-    fn bytes(&self, _: &DraftSizes) -> Result<u64> {
+    fn bytes(&self, _: &DraftSizes, _: &dyn Device) -> Result<u64> {
         Ok(0)
     }
 

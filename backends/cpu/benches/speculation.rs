@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use foretoken::Result;
-use foretoken::device::{Activations, Driver};
+use foretoken::device::{Activations, Device, Driver};
 use foretoken::format::{GgufFile, OpenOptions, SharedBytes, TensorSource};
 use foretoken::generate::{
     Cancel, Engine, EngineOptions, GenerateRequest, Session, SessionOptions, SpeculationRoom,
@@ -37,7 +37,7 @@ impl Drafter for Random {
         15
     }
 
-    fn bytes(&self, _: &DraftSizes) -> Result<u64> {
+    fn bytes(&self, _: &DraftSizes, _: &dyn Device) -> Result<u64> {
         Ok(0)
     }
 

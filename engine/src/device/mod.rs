@@ -15,6 +15,7 @@ mod buffer;
 mod fault;
 mod info;
 mod plan;
+mod rehearsal;
 mod seam;
 mod weight;
 
@@ -22,5 +23,6 @@ pub use buffer::{Buffer, BufferStorage};
 pub use fault::DeviceFault;
 pub use info::{DeviceInfo, DeviceSpec};
 pub use plan::{MemoryKind, MemoryPlan, MemorySize, PlanEntry};
+pub use rehearsal::{Measured, Rehearsal};
 pub use seam::{Device, Driver, Event, Graph, Kernel, Stream, next_device_id};
 pub use weight::{Activations, HostTensor, Weight, WeightRole, WeightSpec};

@@ -53,8 +53,15 @@ pub trait Device: Send + Sync {
     /// error). Content is undefined. Fails with `OutOfMemory` and never aborts.
     fn allocate(&self, bytes: usize, what: &str) -> Result<Buffer>;
 
-    /// Bytes of device memory [`load_weight`](Self::load_weight) will take, or
-    /// `Unsupported` when no operation here can use such a weight.
+    /// Bytes of device memory that [`allocate`](Self::allocate) takes for `bytes`: more
+    /// where the device gives memory in larger pieces. Touches no memory.
+    fn allocation_bytes(&self, bytes: usize) -> u64 {
+        bytes as u64
+    }
+
+    /// Bytes of device memory [`load_weight`](Self::load_weight) will take, counted as
+    /// [`allocation_bytes`](Self::allocation_bytes) does, or `Unsupported` when no
+    /// operation here can use such a weight.
     fn weight_bytes(&self, spec: &WeightSpec) -> Result<u64>;
 
     /// Takes a weight in, repacking it if the device wants that. Returns when the
@@ -65,6 +72,34 @@ pub trait Device: Send + Sync {
     /// and ownership checks happen here, so that launching can not fail on them.
     /// `Unsupported` names the operation, the type and the architecture.
     fn prepare(&self, op: &Op) -> Result<Arc<dyn Kernel>>;
+
+    /// Bytes of the device's scratch memory, shared by all its kernels, that the kernel for
+    /// an operation uses. Makes the checks of [`prepare`](Self::prepare), may load code,
+    /// and reserves no memory. Operands may be [unbacked](Buffer::unbacked), in which case
+    /// they lie at multiples of 4096; weights may be, too ([`Weight::unbacked`]).
+    ///
+    /// The default is that of a device whose kernels share nothing: 0, without checks.
+    fn scratch_bytes(&self, op: &Op) -> Result<u64> {
+        let _ = op;
+        Ok(0)
+    }
+
+    /// Reserves scratch memory of this size, unless there is as much: kernels prepared from
+    /// then on that use no more reserve none. Takes `allocation_bytes(bytes)`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; then there is as much as before.
+    fn reserve_scratch(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
+    /// An allowance for what the driver takes on its own account once kernels are prepared,
+    /// recorded and run: code, recorded graphs, stacks. 0 where that is not memory of the
+    /// device's, or not worth a line.
+    fn overhead_bytes(&self) -> u64 {
+        0
+    }
 
     /// Records kernels into one launchable graph that runs them in order. Values in
     /// device buffers are read when the graph runs, not when it is recorded.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::Buffer;
 use crate::format::SharedBytes;
 use crate::tensor::DType;
 
@@ -79,6 +80,12 @@ impl Weight {
         inner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         Self { spec, scale, device, bytes, inner }
+    }
+
+    /// A weight that would take `bytes` and has no memory behind it, like the buffer given
+    /// for it, which a driver finds in place of its own representation.
+    pub fn unbacked(spec: WeightSpec, bytes: u64, buffer: Buffer) -> Self {
+        Self { spec, scale: 1.0, device: buffer.device(), bytes, inner: Arc::new(buffer) }
     }
 
     /// Which device holds it.

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{GenerateFault, Session, SessionOptions, default_context, plan};
-use crate::device::{Activations, Device, DeviceFault, DeviceInfo, MemoryPlan};
+use super::layout::{MaybeDrafter, drafts_on};
+use super::memory::Held;
+use super::planner::{Planned, Planner};
+use super::{Session, SessionOptions};
+use crate::device::{Activations, Device, DeviceFault, DeviceInfo, MemoryPlan, Rehearsal};
 use crate::error::{Error, Result};
 use crate::format::OpenOptions;
-use crate::model::{LoadedWeights, ModelConfig, ModelFault, ModelFile, WeightPlan};
+use crate::model::{LoadedWeights, ModelConfig, ModelFault, ModelFile};
 use crate::speculate::Drafter;
 use crate::tokenizer::Tokenizer;
 
@@ -38,11 +41,13 @@ pub enum LoadStage<'a> {
 pub struct Engine {
     pub(super) device: Arc<dyn Device>,
     pub(super) weights: LoadedWeights,
-    config: ModelConfig,
-    tokenizer: Tokenizer,
-    chat_template: Option<String>,
-    name: String,
-    path: PathBuf,
+    /// The session it was loaded for.
+    pub(super) planned: Planned,
+    pub(super) config: ModelConfig,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) chat_template: Option<String>,
+    pub(super) name: String,
+    pub(super) path: PathBuf,
 }
 
 impl Engine {
@@ -71,19 +76,12 @@ impl Engine {
         session: Option<SessionOptions>,
         stage: &mut dyn FnMut(LoadStage<'_>),
     ) -> Result<Arc<Self>> {
-        let ModelFile { config, provider, tokenizer, chat_template, name } = file;
-        let path = provider.path().to_path_buf();
-        let weights = WeightPlan::new(&config, &provider, &*device, options.activations)?;
-        let info = device.info();
-        let context = || default_context(&config, weights.bytes(), &info);
-        let session = session.unwrap_or_else(|| SessionOptions::on(&info, context()));
-        let planned = plan(&config, weights.bytes(), &info, &session)?;
-        fits(&planned, &info, session.context)?;
-        stage(LoadStage::Planned(&planned));
-        let mut progress = |done, total| stage(LoadStage::Weights { done, total });
-        let weights = weights.load(&config, &provider, &device, &mut progress)?;
-        tracing::info!(model = name, bytes = weights.bytes, device = info.name, "model loaded");
-        Ok(Arc::new(Self { device, weights, config, tokenizer, chat_template, name, path }))
+        let planner = Planner::new(file, device, options.activations)?;
+        let session = match session {
+            Some(session) => session,
+            None => SessionOptions::on(&planner.device().info(), planner.default_context()?),
+        };
+        planner.load(&session, stage)
     }
 
     /// A new sequence.
@@ -108,24 +106,28 @@ impl Engine {
         Session::new(Arc::clone(self), options, Some(drafter)).map_err(|error| self.named(error))
     }
 
-    /// Names the model where its settings are what the device refuses.
     fn named(&self, error: Error) -> Error {
-        match error {
-            Error::Device(
-                fault @ (DeviceFault::BadOperands { .. } | DeviceFault::Unsupported { .. }),
-            ) => Error::model(&self.path, ModelFault::SessionRefused(fault)),
-            other => other,
+        refused(&self.path, error)
+    }
+
+    /// Plans a session, unless it is the one planned at load, and reserves the scratch
+    /// memory that it needs.
+    pub(super) fn prepare_session(
+        &self,
+        options: &SessionOptions,
+        drafter: MaybeDrafter,
+    ) -> Result<(MemoryPlan, MaybeDrafter)> {
+        if self.planned.is_for(options, drafter.as_deref(), &self.config, &*self.device)? {
+            return Ok((self.planned.plan.clone(), drafter));
         }
-    }
-
-    /// What a session of these options takes, weights included.
-    pub fn plan(&self, options: &SessionOptions) -> Result<MemoryPlan> {
-        plan(&self.config, self.weights.bytes, &self.device.info(), options)
-    }
-
-    /// The context picked when none is asked for.
-    pub fn default_context(&self) -> usize {
-        default_context(&self.config, self.weights.bytes, &self.device.info())
+        let on = drafts_on(drafter.as_deref(), &*self.device).map(Rehearsal::of);
+        let stand_in = Rehearsal::of(Arc::clone(&self.device));
+        let held =
+            Held { config: &self.config, weights: self.weights.bytes, device: &*self.device };
+        let parts = (held, &self.weights);
+        let (planned, drafter) = Planned::new(parts, &stand_in, on.as_ref(), options, drafter)?;
+        planned.reserve_scratch(&stand_in, on.as_ref())?;
+        Ok((planned.plan, drafter))
     }
 
     /// Settings.
@@ -164,11 +166,12 @@ impl Engine {
     }
 }
 
-fn fits(plan: &MemoryPlan, info: &DeviceInfo, context: usize) -> Result<(), GenerateFault> {
-    let (needed, free) = (plan.total(), info.memory_free);
-    if needed <= free {
-        return Ok(());
+/// Names the model where its settings are what the device refuses.
+pub(super) fn refused(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Device(
+            fault @ (DeviceFault::BadOperands { .. } | DeviceFault::Unsupported { .. }),
+        ) => Error::model(path, ModelFault::SessionRefused(fault)),
+        other => other,
     }
-    let device = format!("{}:{}", info.driver, info.index);
-    Err(GenerateFault::DoesNotFit { context, needed, free, device })
 }

@@ -1,5 +1,9 @@
 //! What can be wrong with a request.
 
+#[cfg(doc)]
+use crate::device::MemoryPlan;
+use crate::device::MemorySize;
+
 /// A fault of a request; the session stays usable.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -60,8 +64,8 @@ pub enum GenerateFault {
     },
     /// The plan needs more memory than the device has free.
     #[error(
-        "the model and a context of {context} tokens need {needed} bytes, {free} are free on \
-         {device}; lower --context"
+        "a context of {context} tokens needs {} of memory on {device}, {} are free: \
+         {parts}; lower --context", MemorySize(*needed), MemorySize(*free)
     )]
     DoesNotFit {
         /// Context in tokens.
@@ -72,6 +76,8 @@ pub enum GenerateFault {
         free: u64,
         /// Device.
         device: String,
+        /// What is needed, by kind, as in [`MemoryPlan::parts_on`].
+        parts: String,
     },
     /// Speculation was asked of a session without a drafter.
     #[error("this session has no drafter; give it a draft model or use --spec off")]

@@ -1,11 +1,13 @@
 //! The plan of a session's memory.
 
 use super::GenerateFault;
+use super::speculation::speculation_bytes;
 use crate::cache::{KvCache, KvType, RecurrentState};
-use crate::device::{DeviceInfo, MemoryKind, MemoryPlan};
+use crate::device::{Device, DeviceInfo, MemoryKind, MemoryPlan};
 use crate::error::Result;
 use crate::kernel::TreeRows;
 use crate::model::{LayerKind, ModelConfig, StepBuffers, VerifyBuffers};
+use crate::speculate::{DraftSizes, Drafter};
 
 /// The absolute grid prefill chunks lie on, in tokens.
 pub(super) const PREFILL_GRID: usize = 64;
@@ -76,6 +78,12 @@ impl SessionOptions {
         self.chunk.max(STEP_ROWS)
     }
 
+    /// Sizes of what drafts, with room for trees.
+    pub(super) fn draft_sizes(&self, room: SpeculationRoom, config: &ModelConfig) -> DraftSizes {
+        let (context, kv_type) = (self.context, self.kv_type);
+        DraftSizes { context, rows: self.rows(), width: room.width.min(config.vocab), kv_type }
+    }
+
     /// Checks the options against a model.
     ///
     /// # Errors
@@ -103,49 +111,108 @@ impl SessionOptions {
     }
 }
 
-/// Plans weights and a session on a device.
+/// A model on a device, as far as its memory goes.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    pub(super) config: &'a ModelConfig,
+    /// Bytes of its weights.
+    pub(super) weights: u64,
+    pub(super) device: &'a dyn Device,
+}
+
+/// Plans weights and a session with its drafter, whose device is named when that is another.
+/// What drivers take for themselves is not in it.
 ///
 /// # Errors
 /// Option faults; sizes that overflow.
-pub fn plan(
-    config: &ModelConfig,
-    weights: u64,
-    info: &DeviceInfo,
+pub(super) fn plan(
+    held: &Held<'_>,
     options: &SessionOptions,
+    drafter: Option<(&dyn Drafter, Option<&dyn Device>)>,
 ) -> Result<MemoryPlan> {
+    let Held { config, weights, device } = *held;
     options.validate(config)?;
-    let mut plan = MemoryPlan::new(format!("{}:{} ({})", info.driver, info.index, info.name));
+    let taken = |bytes: usize| device.allocation_bytes(bytes);
+    let mut plan = MemoryPlan::new(label(device));
     plan.add(MemoryKind::Weights, config.architecture, weights);
     let kv = KvCache::bytes(config, options.slots(), options.kv_type).unwrap_or(usize::MAX);
     let layers = config.count(LayerKind::Attention);
     let detail = format!("{}, {} tokens, {layers} layers", options.kv_type, options.context);
-    plan.add(MemoryKind::KvCache, detail, kv as u64);
+    plan.add(MemoryKind::KvCache, detail, taken(kv));
     let state = RecurrentState::bytes(config).unwrap_or(usize::MAX);
     if state > 0 {
         let detail = format!("f32, {} layers", config.count(LayerKind::Delta));
-        plan.add(MemoryKind::State, detail, state as u64);
+        plan.add(MemoryKind::State, detail, taken(state));
     }
-    let (scratch, outputs) = StepBuffers::bytes(config, options.rows(), options.logit_rows)?;
-    plan.add(MemoryKind::Scratch, format!("{} rows", options.rows()), scratch as u64);
-    let detail = format!("logits of {} rows", options.logit_rows);
-    plan.add(MemoryKind::Outputs, detail, outputs as u64);
-    if let Some(room) = options.speculation {
-        let bytes = VerifyBuffers::bytes(config, room.rows)?;
-        plan.add(MemoryKind::Verify, format!("trees of {} rows", room.rows), bytes as u64);
+    let (rest, head) = StepBuffers::bytes(config, options.rows(), options.logit_rows)?;
+    let (all, outputs) = (taken(rest.saturating_add(head)), head as u64);
+    let scratch = all.saturating_sub(outputs);
+    plan.add(MemoryKind::Scratch, format!("{} rows", options.rows()), scratch);
+    plan.add(MemoryKind::Outputs, format!("logits of {} rows", options.logit_rows), outputs);
+    if let (Some((drafter, other)), Some(room)) = (drafter, options.speculation) {
+        let parts = VerifyBuffers::bytes(config, room.rows)?;
+        let verify = parts.map(taken).into_iter().fold(0, u64::saturating_add);
+        plan.add(MemoryKind::Verify, format!("trees of {} rows", room.rows), verify);
+        let sizes = options.draft_sizes(room, config);
+        let shared = |on| speculation_bytes(drafter, config.hidden, &sizes, on);
+        let ring = format!("features of {} rows, proposals", sizes.rows);
+        plan.add(MemoryKind::Draft, ring.clone(), shared(device)?);
+        let (on, name) = (other.unwrap_or(device), drafter.name());
+        let mut add = |detail, bytes: u64| {
+            if bytes > 0 {
+                plan.add_on(label(on), MemoryKind::Draft, detail, bytes);
+            }
+        };
+        if let Some(other) = other {
+            add(ring, shared(other)?);
+        }
+        add(format!("{name}, weights"), drafter.weight_bytes());
+        add(format!("{name}, cache and activations"), drafter.bytes(&sizes, on)?);
     }
     Ok(plan)
 }
 
-/// The context used when none is asked for: the model's own, at most 32,768, halved
-/// until the plan fits in nine tenths of the free memory.
-pub fn default_context(config: &ModelConfig, weights: u64, info: &DeviceInfo) -> usize {
-    let mut context = config.context_length.min(DEFAULT_CONTEXT);
-    while context > 512 {
-        let planned = plan(config, weights, info, &SessionOptions::on(info, context));
-        if planned.is_ok_and(|p| p.total() <= info.memory_free / 10 * 9) {
-            break;
-        }
-        context /= 2;
+/// Adds what a device's driver takes for itself, with so much scratch memory.
+pub(super) fn add_driver(plan: &mut MemoryPlan, device: &dyn Device, scratch: u64) {
+    if scratch > 0 {
+        let bytes = usize::try_from(scratch).unwrap_or(usize::MAX);
+        let taken = device.allocation_bytes(bytes);
+        plan.add_on(label(device), MemoryKind::Driver, "scratch memory of kernels", taken);
     }
-    context
+    let overhead = device.overhead_bytes();
+    if overhead > 0 {
+        let detail = "code, recorded graphs and stacks, about";
+        plan.add_on(label(device), MemoryKind::Driver, detail, overhead);
+    }
+}
+
+/// A device as plans name it.
+pub(super) fn label(device: &dyn Device) -> String {
+    let info = device.info();
+    format!("{}:{} ({})", info.driver, info.index, info.name)
+}
+
+/// Fails when a device of the plan has less memory free than its part.
+pub(super) fn fits(
+    plan: &MemoryPlan,
+    devices: &[&dyn Device],
+    context: usize,
+) -> Result<(), GenerateFault> {
+    for device in devices {
+        let (label, info) = (label(*device), device.info());
+        let (needed, free) = (plan.total_on(&label), info.memory_free);
+        if needed > free {
+            let device = format!("{}:{}", info.driver, info.index);
+            let parts = plan.parts_on(&label);
+            return Err(GenerateFault::DoesNotFit { context, needed, free, device, parts });
+        }
+    }
+    Ok(())
+}
+
+/// Contexts to try when none is asked for: the model's own, at most 32,768, halved down to
+/// 512.
+pub(super) fn default_contexts(config: &ModelConfig) -> impl Iterator<Item = usize> {
+    let most = config.context_length.min(DEFAULT_CONTEXT);
+    std::iter::successors(Some(most), |&context| (context > 512).then_some(context / 2))
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::checkpoint::next_lineage;
+use super::layout::{Layout, Site, drafts_on};
 use super::memory::{PREFILL_GRID, STEP_ROWS, SessionOptions};
 use super::speculation::Speculation;
 use super::{Cancel, Engine, Fallback, GenerateFault};
 use crate::cache::{KvCache, RecurrentState};
-use crate::device::{Device, DeviceFault, Graph, MemoryPlan, Stream};
+use crate::device::{DeviceFault, Graph, MemoryPlan, Stream};
 use crate::error::Result;
-use crate::kernel::{Control, Op, Regime};
+use crate::kernel::{Control, Regime};
 use crate::model::{GraphBuilder, StepBuffers};
 use crate::sample::Draw;
 use crate::speculate::Drafter;
@@ -25,9 +26,6 @@ pub enum WantLogits {
     /// Every row (at most `logit_rows` of the options).
     All,
 }
-
-/// Rows of prefill calls that have graphs of their own beside that of a whole chunk.
-const SHORT_CHUNKS: [usize; 2] = [512, 128];
 
 /// A sequence: its caches, its activations and its recorded graphs.
 ///
@@ -68,48 +66,21 @@ impl Session {
         options: SessionOptions,
         drafter: Option<Box<dyn Drafter>>,
     ) -> Result<Self> {
-        let mut plan = engine.plan(&options)?;
-        let device = &engine.device;
-        let config = engine.config();
-        let kv = KvCache::reserve(config, &**device, options.slots(), options.kv_type)?;
-        let recurrent = RecurrentState::reserve(config, &**device)?;
-        let buffers = StepBuffers::reserve(config, &**device, options.rows(), options.logit_rows)?;
-        let mut builder = GraphBuilder {
-            config,
+        let drafter = drafter.filter(|_| options.speculation.is_some());
+        let (plan, drafter) = engine.prepare_session(&options, drafter)?;
+        let drafts_on = drafts_on(drafter.as_deref(), &*engine.device);
+        let site = Site {
+            device: &*engine.device,
+            drafts_on: drafts_on.as_ref(),
             weights: &engine.weights,
-            buffers: &buffers,
-            kv: &kv,
-            recurrent: &recurrent,
-            tap: None,
-            verify: None,
-            sampled: false,
+            config: engine.config(),
         };
-        let speculation = match (drafter, options.speculation) {
-            (Some(drafter), Some(room)) => {
-                Some(Speculation::new(&engine, &options, room, drafter, builder, &mut plan)?)
-            }
-            _ => None,
-        };
-        builder.tap = speculation.as_ref().and_then(Speculation::tap);
-        // A graph is as large as its buffers: calls of few rows have graphs of their own.
-        // The largest first: what kernels share is then large enough for all.
-        let (single, few) = (buffers.first_rows(1)?, buffers.first_rows(STEP_ROWS)?);
-        let short = SHORT_CHUNKS.into_iter().filter(|rows| *rows < options.rows());
-        let short = short.map(|rows| Ok((rows, buffers.first_rows(rows)?)));
-        let short = short.collect::<Result<Vec<_>>>()?;
-        let graph = |regime, buffers, sampled| -> Result<Arc<dyn Graph>> {
-            let ops = GraphBuilder { buffers, sampled, ..builder }.build(regime)?;
-            record(&**device, ops.iter().map(|traced| &traced.op))
-        };
-        let mut prefill_graphs = vec![(options.rows(), graph(Regime::Prefill, &buffers, false)?)];
-        for (rows, buffers) in &short {
-            prefill_graphs.push((*rows, graph(Regime::Prefill, buffers, false)?));
-        }
-        let single_graph = graph(Regime::Step, &single, false)?;
-        let sampled_graph = graph(Regime::Step, &single, true)?;
-        let step_graph = graph(Regime::Step, &few, false)?;
-        let stream = device.stream()?;
-        let logits = vec![0.0; options.logit_rows * config.vocab];
+        let layout = Layout::new(&site, &options, drafter)?;
+        let Layout { kv, recurrent, buffers, speculation, .. } = layout;
+        let Layout { single_graph, sampled_graph, step_graph, prefill_graphs, .. } = layout;
+        let stream = engine.device.stream()?;
+        let vocab = engine.config().vocab;
+        let logits = vec![0.0; options.logit_rows * vocab];
         let mut session = Self {
             options,
             plan,
@@ -417,15 +388,6 @@ impl Session {
         }
         Ok(out)
     }
-}
-
-/// Prepares operations and records them, in order.
-pub(super) fn record<'a>(
-    device: &dyn Device,
-    ops: impl Iterator<Item = &'a Op>,
-) -> Result<Arc<dyn Graph>> {
-    let kernels: Result<Vec<_>> = ops.map(|op| device.prepare(op)).collect();
-    device.record(&kernels?)
 }
 
 pub(super) fn write(stream: &mut dyn Stream, tensor: &Tensor, words: &[i32]) -> Result<()> {

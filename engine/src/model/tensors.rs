@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ModelFault;
 use super::provider::Provider;
-use crate::device::{Activations, Device, Stream, Weight, WeightRole, WeightSpec};
+use crate::device::{Activations, Device, Rehearsal, Stream, Weight, WeightRole, WeightSpec};
 use crate::error::{Error, Result};
 use crate::tensor::{DType, Shape, Tensor};
 
@@ -67,7 +67,7 @@ impl TensorPlan {
                 }
                 _ => {
                     let values = provider.vector(&need.source, &need.dims)?;
-                    (None, values.len() as u64 * 4)
+                    (None, device.allocation_bytes(size_of_val(&values[..])))
                 }
             };
             bytes = bytes.saturating_add(size);
@@ -79,6 +79,29 @@ impl TensorPlan {
     /// Bytes of device memory all of them will take.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// All tensors, without memory: on a stand-in for the device that this was made for.
+    pub(crate) fn rehearse(&self, device: &Rehearsal) -> Result<Loaded> {
+        let mut loaded = Loaded { matrices: HashMap::new(), vectors: HashMap::new(), bytes: 0 };
+        for (need, spec) in &self.needs {
+            match spec {
+                Some(spec) => {
+                    let weight = device.weight(spec)?;
+                    loaded.bytes += weight.bytes();
+                    loaded.matrices.insert(need.name.clone(), weight);
+                }
+                None => {
+                    let shape = Shape::new(&need.dims).unwrap_or(Shape::vector(0));
+                    let bytes = shape.elements().saturating_mul(size_of::<f32>());
+                    let buffer = device.allocate(bytes, &need.name)?;
+                    loaded.bytes += device.allocation_bytes(bytes);
+                    let tensor = Tensor::new(&buffer, 0, DType::F32, shape)?;
+                    loaded.vectors.insert(need.name.clone(), tensor);
+                }
+            }
+        }
+        Ok(loaded)
     }
 
     /// Loads everything. `progress` is told done and total after each tensor.
@@ -103,7 +126,7 @@ impl TensorPlan {
                 None => {
                     let values = provider.vector(&need.source, &need.dims)?;
                     let tensor = upload(&**device, &mut *stream, &need, &values)?;
-                    loaded.bytes += tensor.bytes() as u64;
+                    loaded.bytes += device.allocation_bytes(tensor.bytes());
                     loaded.vectors.insert(need.name, tensor);
                 }
             }

@@ -61,12 +61,12 @@ impl Pieces {
 }
 
 impl VerifyBuffers {
-    /// Bytes for trees of up to `rows` rows.
-    pub fn bytes(config: &ModelConfig, rows: usize) -> Result<usize> {
+    /// Bytes of the two buffers for trees of up to `rows` rows.
+    pub fn bytes(config: &ModelConfig, rows: usize) -> Result<[usize; 2]> {
         let (step, head) = StepBuffers::bytes(config, rows, rows)?;
         let mut carver = Carver::counting();
         Pieces::carve(config, rows, &mut carver)?;
-        Ok(step.saturating_add(head).saturating_add(carver.bytes()))
+        Ok([step.saturating_add(head), carver.bytes()])
     }
 
     /// Reserves the buffers.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::provider::Provider;
 use super::tensors::{Form, Loaded, Need, TensorPlan};
 use super::{AttentionConfig, LayerKind, ModelConfig};
-use crate::device::{Activations, Device, Weight, WeightRole};
+use crate::device::{Activations, Device, Rehearsal, Weight, WeightRole};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -47,6 +47,19 @@ impl WeightPlan {
     /// Whether the head is the embedding table.
     pub fn tied(&self) -> bool {
         self.tied
+    }
+
+    /// The weights, without memory: on a stand-in for the device that this was made for.
+    ///
+    /// # Errors
+    /// Sizes that overflow.
+    pub fn rehearse(
+        &self,
+        config: &ModelConfig,
+        provider: &Provider,
+        device: &Rehearsal,
+    ) -> Result<LoadedWeights> {
+        assemble(self.tensors.rehearse(device)?, config, provider)
     }
 
     /// Loads everything. `progress` is told done and total after each tensor.

@@ -84,10 +84,17 @@ pub trait Drafter: Send {
         None
     }
 
-    /// Bytes of device memory [`attach`](Self::attach) will reserve.
-    fn bytes(&self, sizes: &DraftSizes) -> Result<u64>;
+    /// Bytes that its weights take on its device.
+    fn weight_bytes(&self) -> u64 {
+        0
+    }
 
-    /// Reserves memory. Called once, before the methods below.
+    /// Bytes that [`attach`](Self::attach) will reserve on this device, each buffer counted
+    /// by [`Device::allocation_bytes`].
+    fn bytes(&self, sizes: &DraftSizes, device: &dyn Device) -> Result<u64>;
+
+    /// Reserves memory. Called before the methods below, which go by the last call: the
+    /// first may be at a [`Rehearsal`](crate::device::Rehearsal), to measure what they need.
     ///
     /// # Errors
     /// `OutOfMemory`, operand faults.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use super::{Candidates, DraftSite, DraftSizes, Drafter, SpecLimits, SpeculateFault};
+use crate::device::Device;
 use crate::error::Result;
 use crate::kernel::Op;
 
@@ -186,7 +187,7 @@ impl Drafter for PromptLookup {
         self.positions
     }
 
-    fn bytes(&self, _sizes: &DraftSizes) -> Result<u64> {
+    fn bytes(&self, _sizes: &DraftSizes, _device: &dyn Device) -> Result<u64> {
         Ok(0)
     }
 

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::tokenize::encode;
 use crate::args::LogitsArgs;
-use crate::drivers;
 use crate::load::{self, Demand, check_prompt, open_model, session_options};
 use crate::output::{print_json, quoted, stdout};
 use crate::prompt;
@@ -53,11 +52,11 @@ pub(super) fn run(args: &LogitsArgs, ui: &Ui) -> Result<()> {
         Some(ids) => ids.0.clone(),
         None => encode(&file.tokenizer, &text, args.no_special),
     };
-    let device = drivers::open(&args.device.device, args.device.driver_options())?;
+    let planner = load::planner(file, &args.device, &args.session)?;
     let demand = Demand { tokens: ids.len(), all_logits: true };
-    let options = session_options(&file, &*device, &args.session, demand)?;
-    check_prompt(&file, &ids, options.context, 0)?;
-    let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
+    let options = session_options(&planner, &args.session, demand)?;
+    check_prompt(planner.file(), &ids, options.context, 0)?;
+    let engine = load::load(planner, &options, ui)?;
     let mut session = engine.session(options)?;
     let positions = positions(&mut session, &ids, args.top, ui)?;
     if args.json {

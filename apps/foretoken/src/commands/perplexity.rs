@@ -14,7 +14,6 @@ use foretoken::tokenizer::Special;
 use serde::Serialize;
 
 use crate::args::PerplexityArgs;
-use crate::drivers;
 use crate::failure::usage;
 use crate::load::{self, Demand, open_model, session_options};
 use crate::output::{print_json, stdout};
@@ -53,10 +52,10 @@ pub(super) fn run(args: &PerplexityArgs, ui: &Ui) -> Result<()> {
         let advice = "use a longer text or a smaller --context";
         bail!("{name}: {have} tokens, a chunk takes {context}; {advice}");
     }
-    let device = drivers::open(&args.device.device, args.device.driver_options())?;
+    let planner = load::planner(file, &args.device, &args.session)?;
     let demand = Demand { tokens: context, all_logits: true };
-    let options = session_options(&file, &*device, &args.session, demand)?;
-    let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
+    let options = session_options(&planner, &args.session, demand)?;
+    let engine = load::load(planner, &options, ui)?;
     let mut session = engine.session(options)?;
     let mut score = Score::default();
     let mut bar = ui.progress("scoring");

@@ -14,13 +14,23 @@ pub(super) struct PlanReport {
     outputs: u64,
     draft: u64,
     verify: u64,
+    driver: u64,
     total: u64,
+    devices: Vec<DeviceReport>,
     entries: Vec<EntryReport>,
+}
+
+/// What a plan has on one device, the model's first.
+#[derive(Debug, Serialize)]
+struct DeviceReport {
+    device: String,
+    total: u64,
 }
 
 /// One line of a plan.
 #[derive(Debug, Serialize)]
 struct EntryReport {
+    device: String,
     kind: &'static str,
     detail: String,
     bytes: u64,
@@ -29,10 +39,14 @@ struct EntryReport {
 impl From<&MemoryPlan> for PlanReport {
     fn from(plan: &MemoryPlan) -> Self {
         let entries = plan.entries.iter().map(|e| EntryReport {
+            device: e.device.clone(),
             kind: e.kind.name(),
             detail: e.detail.clone(),
             bytes: e.bytes,
         });
+        let devices = plan.devices().into_iter();
+        let devices = devices
+            .map(|device| DeviceReport { device: device.to_owned(), total: plan.total_on(device) });
         Self {
             device: plan.device.clone(),
             weights: plan.of(MemoryKind::Weights),
@@ -42,7 +56,9 @@ impl From<&MemoryPlan> for PlanReport {
             outputs: plan.of(MemoryKind::Outputs),
             draft: plan.of(MemoryKind::Draft),
             verify: plan.of(MemoryKind::Verify),
+            driver: plan.of(MemoryKind::Driver),
             total: plan.total(),
+            devices: devices.collect(),
             entries: entries.collect(),
         }
     }

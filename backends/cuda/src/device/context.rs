@@ -8,6 +8,7 @@ use cudarc::driver::sys;
 use foretoken::device::DeviceFault;
 
 use crate::api::{self, Api, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Status, WorkApi};
+use crate::memory::allocation_bytes;
 
 /// The primary context of one device, retained while this lives.
 pub(crate) struct Context {
@@ -164,7 +165,8 @@ impl Entered<'_> {
         };
         // More than there is would overflow within some drivers.
         let (used, limit) = (&self.context.memory_used, self.context.memory_limit);
-        let add = |used: u64| used.checked_add(bytes as u64).filter(|&sum| sum <= limit);
+        let taken = allocation_bytes(bytes);
+        let add = |used: u64| used.checked_add(taken).filter(|&sum| sum <= limit);
         if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
             return Err(refused());
         }
@@ -172,7 +174,7 @@ impl Entered<'_> {
         // SAFETY: writes one address.
         let status = unsafe { (self.work().cuMemAlloc_v2)(&raw mut address, bytes.max(1)) };
         if status != SUCCESS {
-            used.fetch_sub(bytes as u64, Ordering::Relaxed);
+            used.fetch_sub(taken, Ordering::Relaxed);
         }
         match status {
             OUT_OF_MEMORY => Err(refused()),
@@ -182,7 +184,7 @@ impl Entered<'_> {
 
     /// Gives the `bytes` of device memory back that were allocated at an address.
     pub(crate) fn free(&self, address: u64, bytes: usize) {
-        self.context.memory_used.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.context.memory_used.fetch_sub(allocation_bytes(bytes), Ordering::Relaxed);
         // SAFETY: the one owner of the allocation gives it back; the call waits for work
         // in flight.
         unsafe { (self.work().cuMemFree_v2)(address) };

@@ -113,8 +113,17 @@ impl Core {
         Ok(Buffer::new(self.id, bytes, Arc::new(block)))
     }
 
+    /// Makes scratch memory this large, unless it is: all that kernels will ask for.
+    pub(crate) fn reserve_scratch(&self, bytes: usize) -> Result<(), DeviceFault> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if scratch.as_ref().map_or(0, Buffer::bytes) < bytes {
+            *scratch = Some(self.buffer(bytes, "scratch memory")?);
+        }
+        Ok(())
+    }
+
     /// Scratch memory of at least this size, the same for all kernels unless one needs
-    /// more than there was: then kernels prepared earlier keep the smaller one.
+    /// more than was reserved: then kernels prepared earlier keep the smaller one.
     pub(crate) fn scratch(&self, bytes: usize) -> Result<Buffer, DeviceFault> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(buffer) = scratch.as_ref().filter(|buffer| buffer.bytes() >= bytes) {

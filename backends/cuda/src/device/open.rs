@@ -10,7 +10,11 @@ use foretoken::kernel::Op;
 
 use super::{Built, Core, CudaGraph, CudaStream, weight};
 use crate::launch::CudaKernel;
+use crate::memory::allocation_bytes;
 use crate::ops;
+
+/// Bytes that the CUDA driver takes beside what it is asked for.
+const OVERHEAD: u64 = 64 << 20;
 
 /// An open GPU.
 pub(crate) struct CudaDevice {
@@ -50,6 +54,10 @@ impl Device for CudaDevice {
         Ok(self.core.buffer(bytes, what)?)
     }
 
+    fn allocation_bytes(&self, bytes: usize) -> u64 {
+        allocation_bytes(bytes)
+    }
+
     fn weight_bytes(&self, spec: &WeightSpec) -> Result<u64> {
         weight::bytes(&self.core, spec)
     }
@@ -60,6 +68,18 @@ impl Device for CudaDevice {
 
     fn prepare(&self, op: &Op) -> Result<Arc<dyn Kernel>> {
         Ok(Arc::new(Prepared(ops::prepare(&self.core, op)?)))
+    }
+
+    fn scratch_bytes(&self, op: &Op) -> Result<u64> {
+        Ok(ops::scratch(&self.core, op)? as u64)
+    }
+
+    fn reserve_scratch(&self, bytes: u64) -> Result<()> {
+        Ok(self.core.reserve_scratch(usize::try_from(bytes).unwrap_or(usize::MAX))?)
+    }
+
+    fn overhead_bytes(&self) -> u64 {
+        OVERHEAD
     }
 
     fn record(&self, kernels: &[Arc<dyn Kernel>]) -> Result<Arc<dyn Graph>> {

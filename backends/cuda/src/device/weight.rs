@@ -9,7 +9,7 @@ use foretoken::tensor::DType;
 
 use super::bricks::Bricks;
 use super::{Core, Queue};
-use crate::memory::View;
+use crate::memory::{View, allocation_bytes};
 
 /// How a weight lies in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,22 @@ pub(crate) struct CudaWeight {
     pub(crate) data: View<u8>,
 }
 
+impl CudaWeight {
+    /// A weight without memory, as far as kernels are chosen by it; `None` when the buffer
+    /// has memory or is too small.
+    pub(crate) fn unbacked(
+        core: &Core,
+        spec: &WeightSpec,
+        buffer: &Buffer,
+    ) -> std::result::Result<Option<Self>, DeviceFault> {
+        let layout = layout(core, spec)?;
+        let row_bytes = spec.dtype.bytes_for(spec.cols).unwrap_or(0);
+        let address = buffer.unbacked_address();
+        let data = address.and_then(|at| View::at(at, buffer, 0, buffer.bytes()));
+        Ok(data.map(|data| Self { spec: *spec, layout, scale: 1.0, row_bytes, data }))
+    }
+}
+
 /// How a weight will lie in memory: the one place where repacking is decided.
 fn layout(core: &Core, spec: &WeightSpec) -> std::result::Result<Layout, DeviceFault> {
     if let Some(bricks) = Bricks::of(spec, core.code().target) {
@@ -53,15 +69,20 @@ fn layout(core: &Core, spec: &WeightSpec) -> std::result::Result<Layout, DeviceF
     Err(DeviceFault::Unsupported { op, dtype: spec.dtype, arch: core.info.arch.clone() })
 }
 
-/// Bytes a weight takes.
+/// Bytes of device memory that a weight takes.
 pub(super) fn bytes(core: &Core, spec: &WeightSpec) -> Result<u64> {
-    let (layout, stored) = (layout(core, spec)?, stored_bytes(spec)?);
+    Ok(allocation_bytes(size(&layout(core, spec)?, spec)?))
+}
+
+/// Bytes of a weight in this layout.
+fn size(layout: &Layout, spec: &WeightSpec) -> std::result::Result<usize, DeviceFault> {
+    let stored = stored_bytes(spec)?;
     match layout {
-        Layout::Stored => Ok(stored as u64),
+        Layout::Stored => Ok(stored),
         Layout::Bricks(bricks) => {
             let detail = "the size overflows";
             let overflow = DeviceFault::BadOperands { op: "load_weight", detail };
-            Ok(bricks.size(spec).ok_or(overflow)? as u64)
+            bricks.size(spec).ok_or(overflow)
         }
     }
 }
@@ -75,12 +96,12 @@ pub(super) fn load(core: &Arc<Core>, host: &HostTensor, spec: &WeightSpec) -> Re
     if host.bytes.len() != stored_bytes(spec)? {
         return Err(bad("the tensor's bytes do not match its type and shape").into());
     }
-    let (layout, bytes) = (layout(core, spec)?, bytes(core, spec)?);
+    let layout = layout(core, spec)?;
+    let size = size(&layout, spec)?;
     let what = match spec.role {
         WeightRole::Linear => "a weight",
         WeightRole::Embedding => "the embedding table",
     };
-    let size = usize::try_from(bytes).map_err(|_| bad("the size overflows"))?;
     let data = core.buffer(size, what)?;
     upload(core, &data, &host.bytes)?;
     let mut scale = host.scale;
@@ -91,7 +112,7 @@ pub(super) fn load(core: &Arc<Core>, host: &HostTensor, spec: &WeightSpec) -> Re
     let data = View::part(&data, 0, size).ok_or(foreign)?;
     let row_bytes = spec.dtype.bytes_for(spec.cols).unwrap_or(0);
     let inner = CudaWeight { spec: *spec, layout, scale, row_bytes, data };
-    Ok(Weight::new(*spec, host.scale, core.id, bytes, Arc::new(inner)))
+    Ok(Weight::new(*spec, host.scale, core.id, allocation_bytes(size), Arc::new(inner)))
 }
 
 /// Copies to a buffer and waits.

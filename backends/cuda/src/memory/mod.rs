@@ -4,5 +4,5 @@
 mod block;
 mod view;
 
-pub(crate) use block::Block;
+pub(crate) use block::{Block, allocation_bytes};
 pub(crate) use view::{Element, Plain, View, address_of};

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use foretoken::device::Buffer;
-use foretoken::tensor::{DType, Tensor};
+use foretoken::tensor::DType;
 
 use super::Block;
 
@@ -49,17 +49,16 @@ impl<T> Clone for View<T> {
 }
 
 impl<T: Plain> View<T> {
-    /// A tensor's memory as values of `T`, as many as fit; `None` when the buffer is not
-    /// one of this driver, or not aligned for `T` there.
-    pub(crate) fn of(tensor: &Tensor) -> Option<Self> {
-        Self::part(tensor.buffer(), tensor.offset(), tensor.bytes())
+    /// Bytes of a buffer as values of `T`, as many as fit; `None` when the buffer is not one
+    /// of this driver, when they are not all inside, or not aligned for `T` there.
+    pub(crate) fn part(buffer: &Buffer, offset: usize, bytes: usize) -> Option<Self> {
+        Self::at(address_of(buffer)?, buffer, offset, bytes)
     }
 
-    /// Bytes of a buffer as values of `T`; `None` as with [`of`](Self::of), or when they
-    /// are not all inside.
-    pub(crate) fn part(buffer: &Buffer, offset: usize, bytes: usize) -> Option<Self> {
+    /// The same, of a buffer that begins at this address.
+    pub(crate) fn at(address: u64, buffer: &Buffer, offset: usize, bytes: usize) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
-        let address = address_of(buffer)?.checked_add(u64::try_from(offset).ok()?)?;
+        let address = address.checked_add(u64::try_from(offset).ok()?)?;
         if end > buffer.bytes() || !address.is_multiple_of(align_of::<T>() as u64) {
             return None;
         }

@@ -1,26 +1,43 @@
 //! Checking operands, and finding the code for them.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
-use foretoken::device::{DeviceFault, Weight};
+use foretoken::device::{Buffer, DeviceFault, Weight};
 use foretoken::kernel::{Control, KernelKey, RowSet, TreeRows};
 use foretoken::tensor::{DType, Tensor};
 
-use crate::device::{Core, CudaWeight, Function, Limits, Target};
+use crate::device::{ARRIVALS, Core, CudaWeight, Function, Limits, Target};
 use crate::launch::{CudaKernel, Launch, Scratch};
 use crate::memory::{Element, Plain, View, address_of};
 
 type Checked<T> = Result<T, DeviceFault>;
 
+/// Where unbacked memory of the driver's own is said to lie, aligned like any allocation.
+const UNBACKED: u64 = 1 << 62;
+
 /// Binds the operands of one operation.
 pub(crate) struct Bind<'a> {
     core: &'a Arc<Core>,
     op: &'static str,
+    /// Most scratch memory asked for, when that alone is wanted.
+    measured: Option<&'a Cell<usize>>,
 }
 
 impl<'a> Bind<'a> {
     pub(crate) fn new(core: &'a Arc<Core>, op: &'static str) -> Self {
-        Self { core, op }
+        Self { core, op, measured: None }
+    }
+
+    /// Binds for the sake of how much scratch memory is asked for. Operands may be unbacked,
+    /// what comes out is not to be launched, and nothing is reserved.
+    pub(crate) fn measuring(
+        core: &'a Arc<Core>,
+        op: &'static str,
+        measured: &'a Cell<usize>,
+    ) -> Self {
+        Self { core, op, measured: Some(measured) }
     }
 
     /// What the code in use was compiled for. Variants are chosen by this, not by the
@@ -87,7 +104,27 @@ impl<'a> Bind<'a> {
         if tensor.buffer().device() != self.core.id {
             return Err(DeviceFault::ForeignBuffer { op: self.op });
         }
-        View::of(tensor).ok_or(self.bad("a tensor is not aligned to its element"))
+        self.part(tensor.buffer(), tensor.offset(), tensor.bytes())
+            .ok_or(self.bad("a tensor is not aligned to its element"))
+    }
+
+    /// Bytes of a buffer as values of `T`; `None` when they are not all inside or not aligned,
+    /// or the buffer is not one of this driver.
+    pub(crate) fn part<T: Plain>(
+        &self,
+        buffer: &Buffer,
+        offset: usize,
+        bytes: usize,
+    ) -> Option<View<T>> {
+        View::at(self.address(buffer)?, buffer, offset, bytes)
+    }
+
+    /// Where a buffer begins. One without memory has a place only while nothing is launched.
+    fn address(&self, buffer: &Buffer) -> Option<u64> {
+        match self.measured {
+            Some(_) => buffer.unbacked_address().or_else(|| address_of(buffer)),
+            None => address_of(buffer),
+        }
     }
 
     /// Whether every view lies on a multiple of 16 bytes, as wide loads want it. (A rule
@@ -101,6 +138,10 @@ impl<'a> Bind<'a> {
         let foreign = || DeviceFault::ForeignBuffer { op: self.op };
         if weight.device() != self.core.id {
             return Err(foreign());
+        }
+        if let (Some(_), Some(buffer)) = (self.measured, weight.inner().downcast_ref::<Buffer>()) {
+            let weight = CudaWeight::unbacked(self.core, &weight.spec, buffer)?;
+            return Ok(Arc::new(weight.ok_or_else(foreign)?));
         }
         Arc::clone(weight.inner()).downcast().map_err(|_| foreign())
     }
@@ -131,7 +172,7 @@ impl<'a> Bind<'a> {
     pub(crate) fn apart(&self, outputs: &[&Tensor], inputs: &[&Tensor]) -> Checked<()> {
         for (i, out) in outputs.iter().enumerate() {
             for other in outputs[i + 1..].iter().chain(inputs) {
-                self.ensure(!overlap(out, other), "an output overlaps another operand")?;
+                self.ensure(!self.overlap(out, other), "an output overlaps another operand")?;
             }
         }
         Ok(())
@@ -139,12 +180,25 @@ impl<'a> Bind<'a> {
 
     /// True when both are the same memory; fails when they overlap otherwise.
     pub(crate) fn same(&self, output: &Tensor, input: &Tensor) -> Checked<bool> {
-        let (a, b) = (range(output), range(input));
+        let (a, b) = (self.range(output), self.range(input));
         if a == b {
             return Ok(true);
         }
-        self.ensure(!overlap(output, input), "an output overlaps an input in part")?;
+        self.ensure(!self.overlap(output, input), "an output overlaps an input in part")?;
         Ok(false)
+    }
+
+    fn range(&self, tensor: &Tensor) -> Option<Range<u64>> {
+        let start = self.address(tensor.buffer())? + tensor.offset() as u64;
+        Some(start..start + tensor.bytes() as u64)
+    }
+
+    fn overlap(&self, a: &Tensor, b: &Tensor) -> bool {
+        match (self.range(a), self.range(b)) {
+            (Some(a), Some(b)) => a.start < b.end && b.start < a.end,
+            // Not memory of this driver; `view` says so.
+            _ => false,
+        }
     }
 
     /// Scratch memory for the launches of one kernel, aligned to 256 bytes; `None` is a
@@ -152,15 +206,26 @@ impl<'a> Bind<'a> {
     /// one operation see what the ones before them left there.
     pub(crate) fn scratch(&self, bytes: Option<usize>) -> Checked<Scratch> {
         let bytes = bytes.ok_or(self.bad("the size of the scratch memory overflows"))?;
-        let buffer = self.core.scratch(bytes)?;
-        let view = View::part(&buffer, 0, bytes);
+        let buffer = match self.measured {
+            Some(most) => {
+                most.set(most.get().max(bytes));
+                Buffer::unbacked(self.core.id, bytes, UNBACKED)
+            }
+            None => self.core.scratch(bytes)?,
+        };
+        let view = self.part(&buffer, 0, bytes);
         Ok(Scratch(view.ok_or(self.bad("the size of the scratch memory overflows"))?))
     }
 
     /// Counters for the blocks that add something up together: zero before and after each
     /// launch. Only for launches that use scratch memory, which come one after the other.
     pub(crate) fn arrivals(&self) -> Checked<View<u32>> {
-        self.core.arrivals()
+        if self.measured.is_none() {
+            return self.core.arrivals();
+        }
+        let bytes = ARRIVALS * size_of::<u32>();
+        let buffer = Buffer::unbacked(self.core.id, bytes, UNBACKED);
+        self.part(&buffer, 0, bytes).ok_or(self.bad("counters are not aligned"))
     }
 
     /// A kernel of a source: `stamp` of `stamp.cu`.
@@ -193,18 +258,5 @@ pub(crate) fn row_set(rows: RowSet) -> u32 {
         RowSet::All => 0,
         RowSet::Logits => 1,
         RowSet::LogitsCompact => 2,
-    }
-}
-
-fn range(tensor: &Tensor) -> Option<std::ops::Range<u64>> {
-    let start = address_of(tensor.buffer())? + tensor.offset() as u64;
-    Some(start..start + tensor.bytes() as u64)
-}
-
-fn overlap(a: &Tensor, b: &Tensor) -> bool {
-    match (range(a), range(b)) {
-        (Some(a), Some(b)) => a.start < b.end && b.start < a.end,
-        // Not memory of this driver; `view` says so.
-        _ => false,
     }
 }

@@ -13,7 +13,7 @@ use crate::device::{Device, Graph, Stream};
 use crate::error::Result;
 use crate::generate::session::write;
 use crate::kernel::Cursor;
-use crate::speculate::{Drafter, Proposal};
+use crate::speculate::{DraftSizes, Drafter, Proposal};
 use crate::tensor::Tensor;
 
 /// The drafter's side.
@@ -31,28 +31,19 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// The drafter's side when its weights are on another device than `target`.
+    /// The drafter's side, on the device of its weights.
     pub(super) fn new(
-        target: &dyn Device,
+        device: &Arc<dyn Device>,
         drafter: &dyn Drafter,
         hidden: usize,
-        rows: usize,
-        width: usize,
-    ) -> Result<Option<Self>> {
-        let Some(device) = drafter.device().filter(|device| device.id() != target.id()) else {
-            return Ok(None);
-        };
-        let small = Small::carve(drafter.positions(), width, &*device)?;
-        let ring = feature_ring(drafter, hidden, rows, &*device)?;
+        sizes: &DraftSizes,
+    ) -> Result<Self> {
+        let small = Small::carve(drafter.positions(), sizes.width, &**device)?;
+        let ring = feature_ring(drafter, hidden, sizes.rows, &**device)?;
         let most = ring.as_ref().map_or(0, Tensor::bytes).max(span(&small.proposal).1);
-        let (info, of) = (device.info(), target.info());
-        tracing::info!(
-            drafter = format!("{}:{}", info.driver, info.index),
-            target = format!("{}:{}", of.driver, of.index),
-            "features and proposals go through host memory"
-        );
         let (stream, staging) = (device.stream()?, vec![0; most]);
-        Ok(Some(Self { device, stream, small, ring, staging, took: Duration::ZERO }))
+        let device = Arc::clone(device);
+        Ok(Self { device, stream, small, ring, staging, took: Duration::ZERO })
     }
 
     /// Brings over the features of the tokens that the cursor calls committed but not

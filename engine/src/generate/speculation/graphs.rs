@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::device::{Device, DeviceFault, Graph};
 use crate::error::{Error, Result};
+use crate::generate::layout::record;
 use crate::generate::memory::STEP_ROWS;
-use crate::generate::session::record;
 use crate::kernel::{Cursor, Op, Regime, Stamp, TreeBuild, TreeLimits};
 use crate::model::{Carver, GraphBuilder};
-use crate::speculate::{Drafter, Proposal};
+use crate::speculate::{DraftSizes, Drafter, Proposal};
 use crate::tensor::{DType, Tensor};
 
 /// Small tensors a step reads and writes.
@@ -19,19 +19,25 @@ pub(super) struct Small {
 }
 
 impl Small {
-    pub(super) fn carve(positions: usize, width: usize, device: &dyn Device) -> Result<Self> {
-        let build = |c: &mut Carver| -> Result<Self> {
-            let [cursor] = c.views(DType::I32, [&[Cursor::WORDS]])?;
-            let [limits] = c.views(DType::I32, [&[TreeLimits::WORDS]])?;
-            let [ids] = c.views(DType::I32, [&[positions, width]])?;
-            let [scores] = c.views(DType::F32, [&[positions, width]])?;
-            let [log_sum_exp] = c.views(DType::F32, [&[positions]])?;
-            let proposal = Proposal { ids, scores, log_sum_exp };
-            Ok(Self { cursor: Cursor(cursor), limits: TreeLimits(limits), proposal })
-        };
+    fn build(positions: usize, width: usize, c: &mut Carver) -> Result<Self> {
+        let [cursor] = c.views(DType::I32, [&[Cursor::WORDS]])?;
+        let [limits] = c.views(DType::I32, [&[TreeLimits::WORDS]])?;
+        let [ids] = c.views(DType::I32, [&[positions, width]])?;
+        let [scores] = c.views(DType::F32, [&[positions, width]])?;
+        let [log_sum_exp] = c.views(DType::F32, [&[positions]])?;
+        let proposal = Proposal { ids, scores, log_sum_exp };
+        Ok(Self { cursor: Cursor(cursor), limits: TreeLimits(limits), proposal })
+    }
+
+    fn bytes(positions: usize, width: usize) -> Result<usize> {
         let mut counter = Carver::counting();
-        build(&mut counter)?;
-        build(&mut Carver::over(device.allocate(counter.bytes(), "proposals")?))
+        Self::build(positions, width, &mut counter)?;
+        Ok(counter.bytes())
+    }
+
+    pub(super) fn carve(positions: usize, width: usize, device: &dyn Device) -> Result<Self> {
+        let buffer = device.allocate(Self::bytes(positions, width)?, "proposals")?;
+        Self::build(positions, width, &mut Carver::over(buffer))
     }
 }
 
@@ -51,6 +57,18 @@ pub(super) struct Graphs {
     pub(super) sampled: Arc<dyn Graph>,
 }
 
+/// `[rows, columns]` of the ring of features, when the drafter reads any.
+fn ring_dims(drafter: &dyn Drafter, hidden: usize, rows: usize) -> Option<[usize; 2]> {
+    let columns = drafter.layers().len().saturating_mul(hidden);
+    (columns > 0).then_some([rows, columns])
+}
+
+fn ring_bytes(dims: [usize; 2]) -> Result<usize> {
+    let mut counter = Carver::counting();
+    counter.views(DType::F32, [&dims])?;
+    Ok(counter.bytes())
+}
+
 /// Room for the features of `rows` tokens, when the drafter reads any.
 pub(super) fn feature_ring(
     drafter: &dyn Drafter,
@@ -58,15 +76,26 @@ pub(super) fn feature_ring(
     rows: usize,
     device: &dyn Device,
 ) -> Result<Option<Tensor>> {
-    let columns = drafter.layers().len().saturating_mul(hidden);
-    if columns == 0 {
-        return Ok(None);
-    }
-    let mut counter = Carver::counting();
-    counter.views(DType::F32, [&[rows, columns]])?;
-    let buffer = device.allocate(counter.bytes(), "features")?;
-    let [ring] = Carver::over(buffer).views(DType::F32, [&[rows, columns]])?;
+    let Some(dims) = ring_dims(drafter, hidden, rows) else { return Ok(None) };
+    let buffer = device.allocate(ring_bytes(dims)?, "features")?;
+    let [ring] = Carver::over(buffer).views(DType::F32, [&dims])?;
     Ok(Some(ring))
+}
+
+/// Bytes of the ring of features and of proposals on a device: on the target's, and again
+/// on the drafter's where that is another.
+pub(in crate::generate) fn speculation_bytes(
+    drafter: &dyn Drafter,
+    hidden: usize,
+    sizes: &DraftSizes,
+    device: &dyn Device,
+) -> Result<u64> {
+    let small = device.allocation_bytes(Small::bytes(drafter.positions(), sizes.width)?);
+    let ring = match ring_dims(drafter, hidden, sizes.rows) {
+        Some(dims) => device.allocation_bytes(ring_bytes(dims)?),
+        None => 0,
+    };
+    Ok(small.saturating_add(ring))
 }
 
 impl Graphs {

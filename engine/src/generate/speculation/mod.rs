@@ -19,19 +19,21 @@ use std::time::Duration;
 
 use self::apart::Apart;
 pub use self::calibrate::PassTime;
+pub(in crate::generate) use self::graphs::speculation_bytes;
 use self::graphs::{Graphs, Small, feature_ring};
 pub(in crate::generate) use self::pace::Pace;
 use self::shape::TreeOnHost;
 pub use self::shape::{SpeculativeStep, TreeShape};
+use super::layout::Site;
 use super::memory::{STEP_ROWS, SessionOptions, SpeculationRoom};
 use super::session::{read, write};
-use super::{Engine, GenerateFault, Speculate};
-use crate::device::{MemoryKind, MemoryPlan, Stream};
+use super::{GenerateFault, Speculate};
+use crate::device::Stream;
 use crate::error::Result;
 use crate::kernel::{Control, Cursor, TreeLimits, TreeWalk};
 use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
 use crate::sample::Draw;
-use crate::speculate::{Candidates, Controller, CostPoints, DraftSite, DraftSizes, Drafter};
+use crate::speculate::{Candidates, Controller, CostPoints, DraftSite, Drafter};
 use crate::tensor::Tensor;
 
 /// A session's drafter and all that belongs to verification.
@@ -69,33 +71,23 @@ pub(super) struct Speculation {
 }
 
 impl Speculation {
-    /// Reserves everything, adds it to the plan and records the graphs. `builder` is
-    /// that of the session's plain steps.
+    /// Reserves everything and records the graphs. `builder` is that of the session's plain
+    /// steps.
     pub(super) fn new(
-        engine: &Engine,
+        place: &Site<'_>,
         options: &SessionOptions,
         room: SpeculationRoom,
         mut drafter: Box<dyn Drafter>,
         builder: GraphBuilder<'_>,
-        plan: &mut MemoryPlan,
     ) -> Result<Self> {
-        let (device, config) = (&*engine.device, engine.config());
+        let Site { device, config, .. } = *place;
         let verify = VerifyBuffers::reserve(config, device, room.rows)?;
-        let width = room.width.min(config.vocab);
+        let sizes = options.draft_sizes(room, config);
+        let (ring_rows, width) = (sizes.rows, sizes.width);
         let small = Small::carve(drafter.positions(), width, device)?;
-        let ring_rows = options.rows();
         let ring = feature_ring(&*drafter, config.hidden, ring_rows, device)?;
-        let ring_bytes = ring.as_ref().map_or(0, Tensor::bytes) as u64;
-        let sizes = DraftSizes {
-            context: options.context,
-            rows: ring_rows,
-            width,
-            kv_type: options.kv_type,
-        };
-        let apart = Apart::new(device, &*drafter, config.hidden, ring_rows, width)?;
-        // The plan is that of the target's device.
-        let own_bytes = if apart.is_some() { 0 } else { drafter.bytes(&sizes)? };
-        plan.add(MemoryKind::Draft, drafter.name(), own_bytes.saturating_add(ring_bytes));
+        let apart = place.drafts_on.map(|on| Apart::new(on, &*drafter, config.hidden, &sizes));
+        let apart = apart.transpose()?;
         let (site, site_ring) = match &apart {
             Some(apart) => (&apart.small, apart.ring.as_ref()),
             None => (&small, ring.as_ref()),
@@ -104,8 +96,8 @@ impl Speculation {
         drafter.attach(&DraftSite {
             device: drafts_on.unwrap_or(device),
             target: config,
-            embedding: &engine.weights.embedding,
-            head: &engine.weights.head,
+            embedding: &place.weights.embedding,
+            head: &place.weights.head,
             cursor: &site.cursor,
             ring: site_ring,
             proposal: &site.proposal,

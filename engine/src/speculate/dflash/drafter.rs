@@ -101,13 +101,18 @@ impl Drafter for DflashDrafter {
         Some(Arc::clone(&self.model.device))
     }
 
-    fn bytes(&self, sizes: &DraftSizes) -> Result<u64> {
+    fn weight_bytes(&self) -> u64 {
+        self.model.bytes
+    }
+
+    fn bytes(&self, sizes: &DraftSizes, device: &dyn Device) -> Result<u64> {
         let (config, slots) = (&self.model.config, self.slots(sizes)?);
         let layers = config.layers.len();
         let kv = KvCache::bytes_of(&config.attention, layers, slots, sizes.kv_type);
         let buffers = DflashBuffers::bytes(config, self.model.vocab, sizes.rows)?;
-        let total = kv.and_then(|kv| kv.checked_add(buffers));
-        Ok(total.ok_or(bad("the size overflows"))? as u64)
+        let kv = kv.ok_or(bad("the size overflows"))?;
+        let parts = [kv, buffers].map(|bytes| device.allocation_bytes(bytes));
+        Ok(parts.into_iter().fold(0, u64::saturating_add))
     }
 
     fn attach(&mut self, site: &DraftSite<'_>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::DflashConfig;
 use super::file::DflashFile;
-use crate::device::{Activations, Device, Weight, WeightRole};
+use crate::device::{Activations, Device, Rehearsal, Weight, WeightRole};
 use crate::error::{Error, Result};
 use crate::format::OpenOptions;
 use crate::model::{
@@ -105,6 +105,22 @@ impl DflashPlan {
         self.tensors.bytes().saturating_add(lent)
     }
 
+    /// The draft, without memory: on a stand-in for the device that this was made for.
+    ///
+    /// # Errors
+    /// Sizes that overflow.
+    pub fn rehearse(&self, on: &Arc<Rehearsal>) -> Result<Arc<DflashModel>> {
+        let device: Arc<dyn Device> = Arc::clone(on) as Arc<dyn Device>;
+        let DflashFile { config, provider, name } = &self.file;
+        let (config, name) = (config.clone(), name.clone());
+        let loaded = self.tensors.rehearse(on)?;
+        let mut model = assemble(loaded, config, name, self.vocab, provider, &device)?;
+        if let Some((target, tensors)) = &self.lent {
+            model.borrow(tensors.rehearse(on)?, target)?;
+        }
+        Ok(Arc::new(model))
+    }
+
     /// Loads everything. `progress` is told done and total after each tensor.
     ///
     /// # Errors
@@ -119,13 +135,7 @@ impl DflashPlan {
         let loaded = tensors.load(&provider, device, progress)?;
         let mut model = assemble(loaded, config, name, vocab, &provider, device)?;
         if let Some((target, tensors)) = lent {
-            let mut loaded = tensors.load(&target, device, progress)?;
-            model.bytes = model.bytes.saturating_add(loaded.bytes());
-            for (name, place) in [(EMBEDDING, &mut model.embedding), (HEAD, &mut model.head)] {
-                if place.is_none() {
-                    *place = Some(loaded.matrix(&target, name)?);
-                }
-            }
+            model.borrow(tensors.load(&target, device, progress)?, &target)?;
         }
         tracing::info!(draft = model.name, bytes = model.bytes, "draft loaded");
         Ok(Arc::new(model))
@@ -185,6 +195,17 @@ pub struct DflashModel {
 }
 
 impl DflashModel {
+    /// Takes in what a device that is not the target's has of the target.
+    fn borrow(&mut self, mut loaded: Loaded, target: &Provider) -> Result<()> {
+        self.bytes = self.bytes.saturating_add(loaded.bytes());
+        for (name, place) in [(EMBEDDING, &mut self.embedding), (HEAD, &mut self.head)] {
+            if place.is_none() {
+                *place = Some(loaded.matrix(target, name)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Opens, plans and loads a draft for a target: a GGUF file, or a safetensors file or
     /// folder with a `config.json`.
     ///

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use foretoken::format::OpenOptions;
-use foretoken::generate::{Engine, EngineOptions, LoadStage, SessionOptions, SpeculationRoom};
+use foretoken::generate::{Engine, Planner, SessionOptions, SpeculationRoom};
 use foretoken::speculate::{PromptLookup, SpecLimits, SpecMode};
 
 use self::measure::{Bed, Test, Work};
@@ -24,7 +24,7 @@ use crate::args::{BenchArgs, PassShape};
 use crate::drafts;
 use crate::drivers::{self, DriverOptions};
 use crate::failure::usage;
-use crate::load::open_model;
+use crate::load::{self, open_model};
 use crate::ui::Ui;
 
 /// Runs the command.
@@ -80,7 +80,7 @@ fn measure_all(
     let mut done = 0;
     for &model in models {
         for &threads in threads {
-            let loaded = load(model, threads, args, ui)?;
+            let loaded = load(model, threads, args, ui, |_| Ok(()))?;
             // Tests of a depth follow each other.
             for tests in tests.chunk_by(|a, b| a.depth == b.depth) {
                 let mut bed = None;
@@ -106,16 +106,20 @@ fn speculate_all(
 ) -> Result<()> {
     for &model in models {
         for &threads in threads {
-            let Loaded { engine, seconds } = load(model, threads, args, ui)?;
             let source = args.draft.source(SpecMode::Auto, model);
-            let open = OpenOptions { mmap: !args.no_mmap };
             let place = drafts::Place {
                 device: args.draft.draft_device.as_ref(),
                 drivers: DriverOptions { threads, ..DriverOptions::default() },
                 target: model,
+                open: OpenOptions { mmap: !args.no_mmap },
+                activations: args.activations.into(),
             };
-            let activations = args.activations.into();
-            let drafts = drafts::load(&source, &place, &engine, &open, activations, ui)?;
+            let mut opened = drafts::Opened::None(None);
+            let Loaded { engine, seconds } = load(model, threads, args, ui, |planner| {
+                opened = drafts::open(&source, &place, limits, planner)?;
+                Ok(())
+            })?;
+            let drafts = opened.load(ui)?;
             let info = engine.device_info();
             let row = |test, options, rates: &[f64], speculated| {
                 let conditions = Conditions::new(&info, options, 0, args.activations.name());
@@ -160,18 +164,21 @@ struct Loaded {
     seconds: f64,
 }
 
-fn load(model: Option<&Path>, threads: Option<usize>, args: &BenchArgs, ui: &Ui) -> Result<Loaded> {
+fn load(
+    model: Option<&Path>,
+    threads: Option<usize>,
+    args: &BenchArgs,
+    ui: &Ui,
+    with: impl FnOnce(&mut Planner) -> Result<()>,
+) -> Result<Loaded> {
     let open = OpenOptions { mmap: !args.no_mmap };
     let device =
         drivers::open(&args.device, DriverOptions { threads, ..DriverOptions::default() })?;
     let start = Instant::now();
-    let file = open_model(model, &open)?;
-    let options = EngineOptions { open, activations: args.activations.into() };
-    let mut bar = ui.progress("loading");
-    let engine = Engine::from_file(file, device, &options, None, &mut |stage| match stage {
-        LoadStage::Planned(plan) => ui.detail(plan),
-        LoadStage::Weights { done, total } => bar.set(done, total),
-    })?;
+    let mut planner = Planner::new(open_model(model, &open)?, device, args.activations.into())?;
+    with(&mut planner)?;
+    let options = SessionOptions::on(&planner.device().info(), planner.default_context()?);
+    let engine = load::load(planner, &options, ui)?;
     Ok(Loaded { engine, seconds: start.elapsed().as_secs_f64() })
 }
 

@@ -52,7 +52,7 @@ pub(super) fn measure(
     if tokens < 2 {
         return Err(usage("--spec needs at least 2 tokens: -n N"));
     }
-    if matches!(drafts, Drafts::None) {
+    if matches!(drafts, Drafts::None(_)) {
         return Err(usage("--spec needs a drafter: --draft MODEL or lookup"));
     }
     let mut cost = None;

@@ -6,7 +6,6 @@ mod stream;
 use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
-use foretoken::device::{MemoryKind, MemorySize};
 use foretoken::generate::{
     Cancel, GenerateRequest, Generation, Speculate, StopMatcher, StreamEvent,
 };
@@ -21,7 +20,7 @@ use crate::failure::usage;
 use crate::load::{self, Demand, check_ids, check_prompt, open_model, session_options};
 use crate::output::{print_json, wrapped};
 use crate::ui::Ui;
-use crate::{chat, drafts, drivers, interrupt, prompt};
+use crate::{chat, drafts, interrupt, prompt};
 
 /// Runs the command.
 pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
@@ -43,28 +42,26 @@ pub(super) fn run(args: &GenerateArgs, ui: &Ui) -> Result<()> {
         logprobs: args.logprobs,
         speculation: Speculate { mode: args.spec, limits },
     };
-    let device = drivers::open(&args.device.device, args.device.driver_options())?;
+    let mut planner = load::planner(file, &args.device, &args.session)?;
     let tokens = request.prompt.len().saturating_add(args.max_tokens);
     let demand = Demand { tokens, all_logits: false };
-    let mut options = session_options(&file, &*device, &args.session, demand)?;
-    check_prompt(&file, &request.prompt, options.context, 1)?;
+    let mut options = session_options(&planner, &args.session, demand)?;
+    check_prompt(planner.file(), &request.prompt, options.context, 1)?;
     let source = args.draft.source(args.spec, args.model.model.as_deref());
     options.speculation = drafts::room(&source, args.spec, limits);
-    let engine = load::load(file, device, &args.model, &args.session, options, ui)?;
     let activations = args.session.activations.into();
     let place = drafts::Place {
         device: args.draft.draft_device.as_ref(),
         drivers: args.device.driver_options(),
         target: args.model.model.as_deref(),
+        open: args.model.open_options(),
+        activations,
     };
-    let open = args.model.open_options();
-    let drafts = drafts::load(&source, &place, &engine, &open, activations, ui)?;
+    let drafts = drafts::open(&source, &place, limits, &mut planner)?;
+    let drafts = drafts.or_none(&mut planner, &mut options, args.spec)?;
+    let engine = load::load(planner, &options, ui)?;
+    let drafts = drafts.load(ui)?;
     let mut session = drafts.session(&engine, options, args.spec, limits, activations)?;
-    let draft = session.plan().of(MemoryKind::Draft);
-    if draft > 0 {
-        let (draft, all) = (MemorySize(draft), MemorySize(session.plan().total()));
-        ui.detail(format_args!("  draft {draft}, which makes {all} in all"));
-    }
 
     let cancel = Cancel::default();
     interrupt::cancels(&cancel)?;

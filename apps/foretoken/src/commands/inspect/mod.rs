@@ -6,12 +6,12 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use foretoken::device::{Device, MemoryPlan};
 use foretoken::format::TensorInfo;
-use foretoken::generate::plan;
-use foretoken::model::WeightPlan;
+use foretoken::generate::Planner;
 use serde::Serialize;
 
 use self::draft::DraftReport;
@@ -89,7 +89,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
     let draft = source.draft();
     let planned = match &draft {
         Some(Ok(_)) => Err(anyhow!("a dflash draft; what it takes depends on its target")),
-        _ => planned(args, &source, &*device),
+        _ => planned(args, &source, device),
     };
     if let Err(error) = &planned
         && let Some(foretoken::Error::Generate(_)) = error.downcast_ref()
@@ -122,13 +122,12 @@ pub(super) fn run(args: &InspectArgs) -> Result<()> {
 }
 
 /// The memory that the model and a session of the given flags would take.
-fn planned(args: &InspectArgs, source: &Source, device: &dyn Device) -> Result<MemoryPlan> {
+fn planned(args: &InspectArgs, source: &Source, device: Arc<dyn Device>) -> Result<MemoryPlan> {
     let file = source.model(&args.model.open_options())?;
     let demand = Demand { tokens: 0, all_logits: false };
-    let options = session_options(&file, device, &args.session, demand)?;
-    let activations = args.session.activations.into();
-    let weights = WeightPlan::new(&file.config, &file.provider, device, activations)?;
-    Ok(plan(&file.config, weights.bytes(), &device.info(), &options)?)
+    let planner = Planner::new(file, device, args.session.activations.into())?;
+    let options = session_options(&planner, &args.session, demand)?;
+    Ok(planner.plan(&options)?)
 }
 
 fn print_text(report: &Report<'_>, planned: Option<&MemoryPlan>) -> Result<()> {

@@ -217,7 +217,7 @@ impl Shared<'_> {
     /// Scratch memory from a place on.
     fn within(&self, scratch: &Scratch, at: usize) -> Checked<Scratch> {
         let bytes = scratch.0.len().saturating_sub(at);
-        let part = View::part(scratch.0.buffer(), at, bytes);
+        let part = self.bind.part(scratch.0.buffer(), at, bytes);
         Ok(Scratch(part.ok_or(self.bind.bad("the size of the scratch memory overflows"))?))
     }
 
