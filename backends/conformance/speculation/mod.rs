@@ -9,6 +9,7 @@ mod chi_square;
 mod drafters;
 mod exact;
 mod faults;
+mod links;
 mod one_launch;
 mod placement;
 mod rows;

@@ -83,6 +83,15 @@ functions! {
     same cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
     same cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
     same cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
+    same cuMemcpyPeerAsync(
+        sys::CUdeviceptr, sys::CUcontext, sys::CUdeviceptr, sys::CUcontext, usize, sys::CUstream
+    );
+    same cuDeviceCanAccessPeer(*mut c_int, sys::CUdevice, sys::CUdevice);
+    same cuCtxEnablePeerAccess(sys::CUcontext, c_uint);
+    same cuCtxCreate_v4(
+        *mut sys::CUcontext, *mut sys::CUctxCreateParams, c_uint, sys::CUdevice
+    );
+    same cuCtxDestroy_v2(sys::CUcontext);
     same cuMemsetD8Async(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);
     same cuStreamCreate(*mut sys::CUstream, c_uint);
     same cuStreamDestroy_v2(sys::CUstream);
@@ -124,6 +133,10 @@ pub(crate) const OUT_OF_MEMORY: Status = sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
 
 /// `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) const INVALID_VALUE: Status = sys::CUresult::CUDA_ERROR_INVALID_VALUE as Status;
+
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Status =
+    sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as Status;
 
 /// The table of this process for running kernels, looked for on the first call.
 ///

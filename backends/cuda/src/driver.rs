@@ -22,13 +22,16 @@ pub struct CudaOptions {
     /// Most bytes that a device may reserve; by default all of its memory. What the NVIDIA
     /// driver takes for code and contexts is not counted.
     pub memory_limit: Option<u64>,
+    /// Give each opened device a context of its own, rather than the primary one, which all
+    /// code of the process shares. Takes some hundred MiB for each.
+    pub own_context: bool,
 }
 
 impl CudaOptions {
     /// From the environment: `FORETOKEN_FORCE_PTX=86`.
     pub fn from_environment() -> Self {
         let force_ptx = std::env::var(FORCE_PTX).ok().filter(|value| !value.is_empty());
-        Self { force_ptx, memory_limit: None }
+        Self { force_ptx, ..Self::default() }
     }
 }
 
@@ -40,7 +43,7 @@ impl CudaOptions {
 #[derive(Debug)]
 pub struct CudaDriver {
     built: Built,
-    memory_limit: Option<u64>,
+    options: CudaOptions,
     last: Mutex<Option<Survey>>,
 }
 
@@ -58,8 +61,8 @@ impl CudaDriver {
 
     /// The same with options of one's own.
     pub fn with_options(options: CudaOptions) -> Self {
-        let CudaOptions { force_ptx, memory_limit } = options;
-        Self { built: Built::new(force_ptx), memory_limit, last: Mutex::default() }
+        let built = Built::new(options.force_ptx.clone());
+        Self { built, options, last: Mutex::default() }
     }
 
     /// The newest CUDA version the installed NVIDIA driver speaks, for example `13.0`;
@@ -83,7 +86,7 @@ impl CudaDriver {
     fn look(&self) -> Survey {
         let api = api().map(|api| api as &dyn Calls);
         let mut survey = Survey::take(api, &Surroundings::here(), &self.built);
-        if let Some(limit) = self.memory_limit {
+        if let Some(limit) = self.options.memory_limit {
             for info in &mut survey.devices {
                 info.memory_total = info.memory_total.min(limit);
                 info.memory_free = info.memory_free.min(limit);
@@ -131,7 +134,7 @@ impl Driver for CudaDriver {
         }
         survey.devices.retain(|info| info.index == index);
         let info = survey.devices.pop().ok_or_else(|| absent(index, &survey))?;
-        Ok(Arc::new(open(info, self.built.clone(), self.memory_limit)?))
+        Ok(Arc::new(open(info, self.built.clone(), &self.options)?))
     }
 }
 
@@ -170,7 +173,8 @@ mod tests {
 
     /// A driver that has looked at a machine already.
     fn driver(built: Built, survey: &Survey) -> CudaDriver {
-        CudaDriver { built, memory_limit: None, last: Mutex::new(Some(survey.clone())) }
+        let options = CudaOptions::default();
+        CudaDriver { built, options, last: Mutex::new(Some(survey.clone())) }
     }
 
     fn all() -> Built {

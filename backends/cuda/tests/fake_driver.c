@@ -1,7 +1,7 @@
 /* Stands in for libcuda in a test: two devices, failures on demand, and complaints
  * about a context that is not retained, pushed, popped and released in that order.
  * FAKE_INIT: what cuInit returns. FAKE_BAD: the device that answers nothing.
- * FAKE_VERSION: of CUDA. */
+ * FAKE_VERSION: of CUDA. FAKE_TWINS: the second device is like the first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 }
 
 int cuDeviceGetAttribute(int *value, int which, int device) {
-  int big = device == 40;
+  int big = device == 40 || number("FAKE_TWINS", 0);
   if (device == 40 + number("FAKE_BAD", -1)) return 101;
   switch (which) {
   case 10: return *value = 32, 0;

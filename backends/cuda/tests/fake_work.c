@@ -73,6 +73,38 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
   return memcpy((void *)(size_t)to, (void *)(size_t)from, bytes), stream ? 0 : 400;
 }
 
+/* FAKE_PEERS: whether devices reach each other. FAKE_TORN: bytes from which on copies between
+ * contexts lose their last byte. FAKE_REFUSED: what such copies return. */
+int cuMemcpyPeerAsync(unsigned long long to, void *receiver, unsigned long long from,
+                      void *sender, size_t bytes, void *stream) {
+  ENTERED();
+  if (!receiver || !sender || !stream) return 400;
+  if (number("FAKE_REFUSED", 0)) return number("FAKE_REFUSED", 0);
+  size_t torn = (size_t)number("FAKE_TORN", 1 << 30);
+  return memcpy((void *)(size_t)to, (void *)(size_t)from, bytes - (bytes >= torn)), 0;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+  return *can = device != peer && number("FAKE_PEERS", 1), 0;
+}
+
+/* Again and again is an error that says so. */
+int cuCtxEnablePeerAccess(void *peer, unsigned flags) {
+  static void *enabled[2];
+  int device = fake_entered() % 2;
+  ENTERED();
+  if (enabled[device] == peer) return 704;
+  enabled[device] = peer;
+  return flags ? 1 : 0;
+}
+
+/* There are primary contexts only. */
+int cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
+  (void)context, (void)parameters, (void)flags, (void)device;
+  return 801;
+}
+int cuCtxDestroy_v2(void *context) { return context ? 801 : 201; }
+
 int cuMemsetD8Async(unsigned long long at, unsigned char value, size_t bytes, void *stream) {
   ENTERED();
   return memset((void *)(size_t)at, value, bytes), stream ? 0 : 400;

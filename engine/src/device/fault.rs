@@ -84,6 +84,16 @@ pub enum DeviceFault {
         /// Row it was found in.
         row: usize,
     },
+    /// Nothing can be copied between two devices but through the host.
+    #[error("no peer copies between {from} and {to}: {reason}")]
+    NoLink {
+        /// One device, for example `cuda:0`.
+        from: String,
+        /// The other.
+        to: String,
+        /// Why not.
+        reason: String,
+    },
     /// The driver's own failure, in its words. The device is unhealthy from here on.
     #[error("{driver}: {call} failed: {message}")]
     Failed {

@@ -14,6 +14,7 @@
 mod buffer;
 mod fault;
 mod info;
+mod link;
 mod plan;
 mod rehearsal;
 mod seam;
@@ -22,6 +23,7 @@ mod weight;
 pub use buffer::{Buffer, BufferStorage};
 pub use fault::DeviceFault;
 pub use info::{DeviceInfo, DeviceSpec};
+pub use link::{End, Link, verified_link};
 pub use plan::{MemoryKind, MemoryPlan, MemorySize, PlanEntry};
 pub use rehearsal::{Measured, Rehearsal};
 pub use seam::{Device, Driver, Event, Graph, Kernel, Stream, next_device_id};

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::link::{self, Link};
 use super::{Buffer, DeviceInfo, HostTensor, Weight, WeightSpec};
 use crate::error::Result;
 use crate::kernel::{KernelKey, Op};
@@ -42,7 +43,7 @@ pub fn next_device_id() -> u64 {
 ///
 /// All methods may be called from any thread. Handles (buffers, weights, kernels,
 /// graphs) keep what they need alive and may outlive the `Device` value itself.
-pub trait Device: Send + Sync {
+pub trait Device: Any + Send + Sync {
     /// A number no other open device of this process has, from [`next_device_id`].
     fn id(&self) -> u64;
 
@@ -105,6 +106,18 @@ pub trait Device: Send + Sync {
     /// device buffers are read when the graph runs, not when it is recorded.
     fn record(&self, kernels: &[Arc<dyn Kernel>]) -> Result<Arc<dyn Graph>>;
 
+    /// A way for copies between this device's memory and another's that does not lead
+    /// through the host, as far as the driver knows; [`verified_link`](super::verified_link)
+    /// sees to it that they arrive. What `other` is a driver finds by upcasting it to
+    /// [`Any`].
+    ///
+    /// # Errors
+    /// `NoLink` with the reason; that there are no such copies is the default. Both devices
+    /// go on as before.
+    fn link(&self, other: &dyn Device) -> Result<Arc<dyn Link>> {
+        Err(link::unsupported(&self.info(), &other.info()))
+    }
+
     /// A new stream. Work on different streams is unordered without events.
     fn stream(&self) -> Result<Box<dyn Stream>>;
 }
@@ -146,7 +159,7 @@ pub trait Event: Send + Sync {
 /// Copies and launches run in the order they are issued. Errors of asynchronous
 /// work surface at the next [`read`](Self::read) or
 /// [`synchronize`](Self::synchronize), with the kernel's name.
-pub trait Stream: Send {
+pub trait Stream: Any + Send {
     /// Copies `src` into `dst` at `offset`. `src` may be reused when this returns.
     fn write(&mut self, dst: &Buffer, offset: usize, src: &[u8]) -> Result<()>;
 

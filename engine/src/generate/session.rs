@@ -76,8 +76,11 @@ impl Session {
             config: engine.config(),
         };
         let layout = Layout::new(&site, &options, drafter)?;
-        let Layout { kv, recurrent, buffers, speculation, .. } = layout;
+        let Layout { kv, recurrent, buffers, mut speculation, .. } = layout;
         let Layout { single_graph, sampled_graph, step_graph, prefill_graphs, .. } = layout;
+        if let Some(speculation) = &mut speculation {
+            speculation.connect(&*engine.device);
+        }
         let stream = engine.device.stream()?;
         let vocab = engine.config().vocab;
         let logits = vec![0.0; options.logit_rows * vocab];

@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use anyhow::Result;
-use foretoken::device::DeviceInfo;
+use foretoken::device::{DeviceInfo, Driver, verified_link};
 use serde::Serialize;
 
 use crate::drivers::{DriverOptions, drivers};
-use crate::output::{Align, Table, print_json, size, stdout};
+use crate::output::{Align, Table, print_json, size, stdout, wrapped};
 
 /// One device, as JSON.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,18 @@ pub(super) struct DeviceReport {
     memory_free: u64,
     features: Vec<String>,
     score: u64,
+    /// The driver's devices after it, and whether copies to them and back arrive.
+    peers: Vec<PeerReport>,
+}
+
+/// Copies from one device to another without the host.
+#[derive(Debug, Serialize)]
+pub(super) struct PeerReport {
+    id: String,
+    /// Tried just now, both ways.
+    verified: bool,
+    /// Why not.
+    problem: Option<String>,
 }
 
 impl DeviceReport {
@@ -40,7 +52,16 @@ impl DeviceReport {
             memory_free: info.memory_free,
             features: info.features,
             score,
+            peers: Vec::new(),
         }
+    }
+
+    /// In one line for each device after it, when there are any.
+    pub(super) fn peer_lines(&self) -> impl Iterator<Item = String> {
+        self.peers.iter().map(|peer| match &peer.problem {
+            None => format!("peer copies between {} and {} were verified", self.id, peer.id),
+            Some(problem) => problem.clone(),
+        })
     }
 
     /// In one line.
@@ -50,16 +71,46 @@ impl DeviceReport {
     }
 }
 
-/// All devices of all drivers.
-fn devices() -> Result<Vec<DeviceReport>> {
-    let mut reports = Vec::new();
-    for driver in drivers(DriverOptions::default()) {
-        for info in driver.devices()? {
-            let score = driver.score(&info);
-            reports.push(DeviceReport::new(info, score));
+/// A driver's devices. Where there are several that can be used, copies between any two are
+/// tried.
+pub(super) fn reports(driver: &dyn Driver, devices: Vec<DeviceInfo>) -> Vec<DeviceReport> {
+    let reports = devices.into_iter().map(|info| {
+        let score = driver.score(&info);
+        DeviceReport::new(info, score)
+    });
+    let mut reports: Vec<_> = reports.collect();
+    let usable: Vec<_> = reports.iter().filter(|d| d.score > 0).map(|d| d.index).collect();
+    if usable.len() < 2 {
+        return reports;
+    }
+    let opened: Vec<_> = usable.iter().map(|&index| driver.open(index)).collect();
+    for (i, one) in opened.iter().enumerate() {
+        let of = usable.get(i).copied();
+        let others = opened.iter().zip(&usable).skip(i + 1);
+        let peers = others.map(|(other, index)| {
+            let problem = match (one, other) {
+                (Ok(one), Ok(other)) => {
+                    verified_link(&**one, &**other).err().map(|error| error.to_string())
+                }
+                (Err(error), _) | (_, Err(error)) => Some(error.to_string()),
+            };
+            let id = format!("{}:{index}", driver.name());
+            PeerReport { id, verified: problem.is_none(), problem }
+        });
+        if let Some(report) = reports.iter_mut().find(|report| Some(report.index) == of) {
+            report.peers = peers.collect();
         }
     }
-    Ok(reports)
+    reports
+}
+
+/// All devices of all drivers.
+fn devices() -> Result<Vec<DeviceReport>> {
+    let mut all = Vec::new();
+    for driver in drivers(DriverOptions::default()) {
+        all.extend(reports(&*driver, driver.devices()?));
+    }
+    Ok(all)
 }
 
 /// Runs the command.
@@ -76,11 +127,15 @@ pub(super) fn run(json: bool) -> Result<()> {
         ("total", Align::Right),
         ("name", Align::Left),
     ]);
+    let peers: Vec<_> = devices.iter().flat_map(DeviceReport::peer_lines).collect();
     for d in devices {
         let (free, total) = (size(d.memory_free), size(d.memory_total));
         table.row([d.id, d.arch, d.units.to_string(), free, total, d.name]);
     }
     let mut out = stdout();
     table.write(&mut out)?;
+    for line in peers {
+        writeln!(out, "{}", wrapped(&line, 2))?;
+    }
     Ok(out.flush()?)
 }

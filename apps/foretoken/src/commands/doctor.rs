@@ -6,7 +6,7 @@ use anyhow::Result;
 use foretoken::device::{DeviceInfo, Driver};
 use serde::Serialize;
 
-use super::devices::DeviceReport;
+use super::devices::{DeviceReport, reports};
 use crate::drivers::{DriverOptions, Gpu, cuda, drivers, hip};
 use crate::output::{print_json, size, stdout, wrapped};
 
@@ -79,16 +79,13 @@ impl GpuReport {
             };
         };
         let (devices, problems) = found(&*gpu.driver);
-        let devices = devices.into_iter().map(|info| {
-            let score = gpu.driver.score(&info);
-            DeviceReport::new(info, score)
-        });
+        let devices = reports(&*gpu.driver, devices);
         Self {
             built: true,
             driver: (gpu.version)(),
             architectures: gpu.architectures,
             kernels: Some(gpu.kernels).filter(|key| !key.is_empty()),
-            devices: devices.collect(),
+            devices,
             problems,
         }
     }
@@ -148,7 +145,9 @@ pub(super) fn run(json: bool) -> Result<()> {
         let key = gpu.kernels.map(|key| format!(" ({key})")).unwrap_or_default();
         writeln!(out, "{name:<5} driver {driver}, kernels for {built}{key}")?;
         for device in &gpu.devices {
-            writeln!(out, "{}", wrapped(&format!("      {}", device.line()), 8))?;
+            for line in std::iter::once(device.line()).chain(device.peer_lines()) {
+                writeln!(out, "{}", wrapped(&format!("      {line}"), 8))?;
+            }
         }
         for problem in &gpu.problems {
             writeln!(out, "{}", wrapped(&format!("      problem: {problem}"), 8))?;

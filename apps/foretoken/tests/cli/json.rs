@@ -39,6 +39,8 @@ fn devices_lists_the_cpu() {
     let devices = run(&["devices", "--json"]).json();
     let cpu = devices.as_array().unwrap().iter().find(|d| d["id"] == "cpu:0").unwrap();
     has_fields(cpu, &["driver", "index", "name", "arch", "memory_total", "memory_free", "score"]);
+    // There is one, so there is nothing to copy to.
+    assert_eq!(cpu["peers"], serde_json::json!([]));
     assert!(run(&["devices"]).ok().contains("cpu:0"));
 }
 
@@ -64,7 +66,9 @@ fn inspect_reports_metadata_tensors_and_plan() {
     let bytes: u64 = tensors.iter().map(|t| t["bytes"].as_u64().unwrap()).sum();
     assert!(bytes < std::fs::metadata(path).unwrap().len());
     let plan = &report["plan"];
-    has_fields(plan, &["weights", "kv_cache", "state", "scratch", "outputs", "total"]);
+    has_fields(plan, &["weights", "kv_cache", "state", "scratch", "outputs", "driver", "total"]);
+    assert_eq!(plan["devices"][0]["total"], plan["total"]);
+    assert_eq!(plan["devices"][0]["device"], plan["entries"][0]["device"]);
     // Two attention layers, one KV head of 256, keys and values in 16 bits.
     assert_eq!(plan["kv_cache"], 2 * 256 * 2 * 2 * 1024);
     let text = run(&["inspect", path]).ok();

@@ -7,15 +7,19 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::sys;
 use foretoken::device::DeviceFault;
 
-use crate::api::{self, Api, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Status, WorkApi};
+use crate::api::{
+    self, Api, INVALID_VALUE, OUT_OF_MEMORY, PEER_ACCESS_ALREADY_ENABLED, SUCCESS, Status, WorkApi,
+};
 use crate::memory::allocation_bytes;
 
-/// The primary context of one device, retained while this lives.
+/// A context of one device: the primary one, retained while this lives, or one of its own.
 pub(crate) struct Context {
     calls: &'static Api,
     work: &'static WorkApi,
     device: sys::CUdevice,
     raw: sys::CUcontext,
+    /// Created here, to be destroyed.
+    own: bool,
     /// `cuda:0`.
     name: String,
     /// Most bytes that may be reserved at a time.
@@ -44,12 +48,16 @@ pub(crate) struct Refusal {
 }
 
 impl Context {
-    /// Retains the primary context of a device, of whose memory at most `limit` bytes are
-    /// to be reserved.
+    /// Retains the primary context of a device, or makes one of its `own`; at most `limit`
+    /// bytes of the device's memory are to be reserved.
     ///
     /// # Errors
     /// The driver cannot be used, or refuses.
-    pub(crate) fn retain(index: usize, limit: Option<u64>) -> Result<Arc<Self>, DeviceFault> {
+    pub(crate) fn open(
+        index: usize,
+        limit: Option<u64>,
+        own: bool,
+    ) -> Result<Arc<Self>, DeviceFault> {
         let name = format!("cuda:{index}");
         let lost = |message: String| DeviceFault::Failed {
             driver: "cuda",
@@ -62,9 +70,53 @@ impl Context {
         let device = calls.device(index).map_err(told)?;
         let total = calls.memory_total(device).map_err(told)?;
         let memory_limit = limit.map_or(total, |limit| limit.min(total));
-        let raw = calls.retain(device).map_err(told)?;
+        let raw = match own {
+            true => create(calls, work, device).map_err(lost)?,
+            false => calls.retain(device).map_err(told)?,
+        };
         let (memory_used, failure) = (AtomicU64::new(0), OnceLock::new());
-        Ok(Arc::new(Self { calls, work, device, raw, name, memory_limit, memory_used, failure }))
+        let name = name.clone();
+        Ok(Arc::new(Self {
+            calls,
+            work,
+            device,
+            raw,
+            own,
+            name,
+            memory_limit,
+            memory_used,
+            failure,
+        }))
+    }
+
+    /// Lets the memory of another context's device be reached from this one.
+    ///
+    /// # Errors
+    /// Why that can not be.
+    pub(crate) fn reach(&self, other: &Self) -> Result<(), String> {
+        if self.device == other.device {
+            return Ok(());
+        }
+        let entered = self.enter().map_err(|fault| fault.to_string())?;
+        let mut can = 0;
+        // SAFETY: writes one int.
+        let status =
+            unsafe { (self.work.cuDeviceCanAccessPeer)(&raw mut can, self.device, other.device) };
+        let refused = |refusal: Refusal| format!("{}: {}", refusal.call, refusal.words);
+        entered.judge("cuDeviceCanAccessPeer", status).map_err(refused)?;
+        if can == 0 {
+            return Err(format!("{} can not reach the memory of {}", self.name, other.name));
+        }
+        // SAFETY: the other context is retained; the flags must be 0.
+        match unsafe { (self.work.cuCtxEnablePeerAccess)(other.raw, 0) } {
+            PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            status => entered.judge("cuCtxEnablePeerAccess", status).map_err(refused),
+        }
+    }
+
+    /// The handle, for calls made elsewhere.
+    pub(crate) fn raw(&self) -> sys::CUcontext {
+        self.raw
     }
 
     /// `cuda:0`.
@@ -109,10 +161,29 @@ impl Context {
     }
 }
 
+/// A new context, current nowhere.
+fn create(calls: &Api, work: &WorkApi, device: sys::CUdevice) -> Result<sys::CUcontext, String> {
+    let (mut raw, mut popped) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: writes one handle; no parameters and no flags.
+    let status = unsafe { (work.cuCtxCreate_v4)(&raw mut raw, ptr::null_mut(), 0, device) };
+    if status != SUCCESS {
+        return Err(format!("cuCtxCreate: {}", calls.words(status)));
+    }
+    // SAFETY: takes off what was just created, which is current on this thread.
+    unsafe { (calls.cuCtxPopCurrent_v2)(&raw mut popped) };
+    Ok(raw)
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained in `retain`; everything made in it holds the context, so is gone.
-        unsafe { (self.calls.cuDevicePrimaryCtxRelease_v2)(self.device) };
+        // SAFETY: created or retained in `open`; everything made in it holds the context, so
+        // is gone.
+        unsafe {
+            match self.own {
+                true => (self.work.cuCtxDestroy_v2)(self.raw),
+                false => (self.calls.cuDevicePrimaryCtxRelease_v2)(self.device),
+            }
+        };
     }
 }
 

@@ -7,6 +7,7 @@ use foretoken::device::{Buffer, DeviceFault, DeviceInfo, next_device_id};
 
 use super::{Built, Code, Context, Entered, Event, Function, Modules, Queue, Staging, Trap};
 use crate::api;
+use crate::driver::CudaOptions;
 use crate::memory::{Block, View};
 
 /// Counters there are.
@@ -72,9 +73,9 @@ impl Core {
         info: DeviceInfo,
         built: Built,
         code: Code,
-        memory_limit: Option<u64>,
+        options: &CudaOptions,
     ) -> Result<Arc<Self>, DeviceFault> {
-        let context = Context::retain(info.index, memory_limit)?;
+        let context = Context::open(info.index, options.memory_limit, options.own_context)?;
         let limits = Limits::read(info.index)
             .map_err(|fault| context.fail(fault.call.to_owned(), fault.words))?;
         let trap = Trap::new(&context)?;

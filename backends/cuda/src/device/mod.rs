@@ -1,6 +1,6 @@
 //! The seam's traits on an NVIDIA GPU.
 //!
-//! - `context`: the device's primary context; every driver call goes through an
+//! - `context`: the device's context; every driver call goes through an
 //!   [`Entered`], which stands for "the context is current on this thread";
 //! - `queue`: streams, events and copies as calls of an `Entered`;
 //! - `module`: code that was loaded, and functions in it;
@@ -9,6 +9,7 @@
 //! - `core`: what all handles of an open device share;
 //! - `staging`: pinned memory between the host's and the device's;
 //! - `open`, `stream`, `event`, `graph`, `weight`: the handles themselves;
+//! - `link`: copies from one device to another;
 //! - `bricks`: weights laid out for tensor cores when they are taken in.
 //!
 //! A failed driver call (lack of memory aside) and a kernel's report are final: each later
@@ -19,6 +20,7 @@ mod context;
 mod core;
 mod event;
 mod graph;
+mod link;
 mod module;
 mod open;
 mod queue;
@@ -32,6 +34,7 @@ pub(crate) use self::core::{ARRIVALS, Core, Limits};
 pub(crate) use context::{Context, Entered};
 pub(crate) use event::CudaEvent;
 pub(crate) use graph::CudaGraph;
+pub(crate) use link::CudaLink;
 pub(crate) use module::{Function, Modules};
 pub(crate) use open::open;
 pub(crate) use queue::{Event, Queue};

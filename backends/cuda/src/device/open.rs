@@ -1,14 +1,17 @@
 //! The device handle.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use foretoken::Result;
 use foretoken::device::{
-    Buffer, Device, DeviceFault, DeviceInfo, Graph, HostTensor, Kernel, Stream, Weight, WeightSpec,
+    Buffer, Device, DeviceFault, DeviceInfo, Graph, HostTensor, Kernel, Link, Stream, Weight,
+    WeightSpec,
 };
 use foretoken::kernel::Op;
 
-use super::{Built, Core, CudaGraph, CudaStream, weight};
+use super::{Built, Core, CudaGraph, CudaLink, CudaStream, weight};
+use crate::driver::CudaOptions;
 use crate::launch::CudaKernel;
 use crate::memory::allocation_bytes;
 use crate::ops;
@@ -21,20 +24,20 @@ pub(crate) struct CudaDevice {
     core: Arc<Core>,
 }
 
-/// Opens a device that is there, to reserve at most `memory_limit` bytes of it.
+/// Opens a device that is there.
 ///
 /// # Errors
 /// `NoKernels`, or the driver's refusal.
 pub(crate) fn open(
     info: DeviceInfo,
     built: Built,
-    memory_limit: Option<u64>,
+    options: &CudaOptions,
 ) -> std::result::Result<CudaDevice, DeviceFault> {
     let Some(code) = built.code(&info.arch) else {
         let (arch, built) = (info.arch, built.listed());
         return Err(DeviceFault::NoKernels { driver: "cuda", arch, built });
     };
-    let core = Core::new(info, built, code, memory_limit)?;
+    let core = Core::new(info, built, code, options)?;
     tracing::debug!("{} runs code of {code}", core.context.name());
     Ok(CudaDevice { core })
 }
@@ -91,6 +94,12 @@ impl Device for CudaDevice {
             }
         }
         Ok(Arc::new(CudaGraph::new(&self.core, own)?))
+    }
+
+    fn link(&self, other: &dyn Device) -> Result<Arc<dyn Link>> {
+        let other: &dyn Any = other;
+        let other = other.downcast_ref::<Self>().map(|other| &other.core);
+        Ok(Arc::new(CudaLink::new(&self.core, other)?))
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>> {

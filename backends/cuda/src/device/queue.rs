@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use foretoken::device::DeviceFault;
 
+use super::context::Refusal;
 use super::{Context, Entered};
 
 /// `CU_STREAM_NON_BLOCKING`: not ordered with the legacy default stream.
@@ -106,6 +107,23 @@ impl Queue {
         // waits for the copy.
         let status = unsafe { (entered.work().cuMemcpyDtoDAsync_v2)(to, from, bytes, self.raw) };
         entered.check("cuMemcpyDtoDAsync", status)
+    }
+
+    /// Copies to memory of another context, perhaps of another device. A refusal is the
+    /// caller's to judge.
+    pub(crate) fn copy_to(
+        &self,
+        entered: &Entered<'_>,
+        (to, receiver): (u64, &Context),
+        from: u64,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        let contexts = (receiver.raw(), self.context.raw());
+        let call = entered.work().cuMemcpyPeerAsync;
+        // SAFETY: device ranges of two retained contexts, checked by the caller against live
+        // buffers, whose release waits for the copy: each device's later work comes after it.
+        let status = unsafe { call(to, contexts.0, from, contexts.1, bytes, self.raw) };
+        entered.judge("cuMemcpyPeerAsync", status)
     }
 
     /// Sets bytes of the device.

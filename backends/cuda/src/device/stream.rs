@@ -31,8 +31,18 @@ impl CudaStream {
         Ok(Self { core: Arc::clone(core), queue, staging, launched: None })
     }
 
+    /// What the device's handles share.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The driver's stream.
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
     /// The device address of a checked range of a buffer of this device.
-    fn range(
+    pub(crate) fn range(
         &self,
         what: &'static str,
         buffer: &Buffer,
@@ -58,7 +68,7 @@ impl CudaStream {
     }
 
     /// Remembers a launch.
-    fn note(&mut self, name: &Arc<str>) {
+    pub(crate) fn note(&mut self, name: &Arc<str>) {
         let last = Arc::clone(name);
         self.launched = Some(match self.launched.take() {
             Some((first, _, count)) => (first, last, count + 1),

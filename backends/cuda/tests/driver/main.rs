@@ -9,6 +9,7 @@ mod common;
 mod copies;
 mod faults;
 mod graphs;
+mod links;
 mod memory;
 mod stand_in;
 mod support;

@@ -65,5 +65,14 @@ fn everything_holds_on_a_stand_in_for_the_driver() {
     one("faults::arguments_are_held_against_the_code", "parameters", &[parameters]);
     let more = [("FAKE_MORE", "1"), sync];
     one("faults::arguments_are_held_against_the_code", "parameters", &more);
+    let twins = ("FAKE_TWINS", "1");
+    for (fault, setting) in [
+        ("whole", twins),
+        ("torn", ("FAKE_TORN", "4095")),
+        ("peers", ("FAKE_PEERS", "0")),
+        ("refused", ("FAKE_REFUSED", "999")),
+    ] {
+        one("links::copies_that_do_not_arrive_are_found_out", fault, &[twins, setting]);
+    }
     one("faults::a_device_that_does_not_open_is_quoted", "open", &[("FAKE_HOST_ALLOC", "46")]);
 }

@@ -2,14 +2,15 @@
 //!
 //! Before a draft the features of newly committed tokens go from the target's ring to one
 //! of the same shape on the drafter's device; after it the proposal comes back. Both go
-//! through host memory. What is drafted has the bits it has on the target's device, if the
-//! two devices compute alike.
+//! straight from device to device where such copies have been verified, else through host
+//! memory. What is drafted has the bits it has on the target's device, if the two devices
+//! compute alike.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::graphs::{Small, feature_ring};
-use crate::device::{Device, Graph, Stream};
+use crate::device::{Device, End, Graph, Link, Stream, verified_link};
 use crate::error::Result;
 use crate::generate::session::write;
 use crate::kernel::Cursor;
@@ -24,7 +25,9 @@ pub(super) struct Apart {
     pub(super) small: Small,
     /// Its own ring.
     pub(super) ring: Option<Tensor>,
-    /// On the way between the devices.
+    /// Straight from device to device, or why not.
+    link: Result<Arc<dyn Link>, String>,
+    /// On the way between the devices, through the host.
     staging: Vec<u8>,
     /// Time of the last draft, copies included.
     pub(super) took: Duration,
@@ -43,7 +46,35 @@ impl Apart {
         let most = ring.as_ref().map_or(0, Tensor::bytes).max(span(&small.proposal).1);
         let (stream, staging) = (device.stream()?, vec![0; most]);
         let device = Arc::clone(device);
-        Ok(Self { device, stream, small, ring, staging, took: Duration::ZERO })
+        let link = Err("not tried".to_owned());
+        Ok(Self { device, stream, small, ring, link, staging, took: Duration::ZERO })
+    }
+
+    /// Looks for a way from device to device. Where there is none that is no fault: copies
+    /// go through host memory, and the reason is told.
+    pub(super) fn connect(&mut self, target: &dyn Device) {
+        let found = verified_link(target, &*self.device);
+        let (of, on) = (target.info(), self.device.info());
+        let (target, drafter) =
+            (format!("{}:{}", of.driver, of.index), format!("{}:{}", on.driver, on.index));
+        match &found {
+            Ok(_) => {
+                tracing::info!(drafter, target, "features and proposals go by peer copies");
+            }
+            // Of two drivers nobody expects it.
+            Err(reason) if of.driver != on.driver => {
+                tracing::info!(drafter, target, "drafts go through host memory: {reason}");
+            }
+            Err(reason) => {
+                tracing::warn!(drafter, target, "drafts go through host memory: {reason}");
+            }
+        }
+        self.link = found.map_err(|reason| reason.to_string());
+    }
+
+    /// Whether copies go from device to device, or why not.
+    pub(super) fn link(&self) -> Result<(), &str> {
+        self.link.as_ref().map(|_| ()).map_err(String::as_str)
     }
 
     /// Brings over the features of the tokens that the cursor calls committed but not
@@ -64,9 +95,17 @@ impl Apart {
                 // Up to the end of the ring, then from its start.
                 let slot = first % slots;
                 let count = (committed - first).min(slots - slot);
-                let bytes = self.staging.get_mut(..count * row).unwrap_or_default();
-                target.read(from.buffer(), from.offset() + slot * row, bytes)?;
-                self.stream.write(to.buffer(), to.offset() + slot * row, bytes)?;
+                let [source, place] = [from, to].map(|ring| ring.offset() + slot * row);
+                if let Ok(link) = &self.link {
+                    let from = End { stream: target, buffer: from.buffer(), offset: source };
+                    let stream = &mut *self.stream;
+                    let to = End { stream, buffer: to.buffer(), offset: place };
+                    link.copy(from, to, count * row)?;
+                } else {
+                    let bytes = self.staging.get_mut(..count * row).unwrap_or_default();
+                    target.read(from.buffer(), source, bytes)?;
+                    self.stream.write(to.buffer(), place, bytes)?;
+                }
                 first += count;
             }
         }
@@ -87,6 +126,16 @@ impl Apart {
         self.launch(target, ring, cursor, graph)?;
         // The three tensors lie one after the other, here and there.
         let (from, bytes) = span(&self.small.proposal);
+        if let Ok(link) = &self.link {
+            let (own, place) = (self.small.proposal.ids.buffer(), span(proposal).0);
+            let from = End { stream: &mut *self.stream, buffer: own, offset: from };
+            let to = End { stream: target, buffer: proposal.ids.buffer(), offset: place };
+            link.copy(from, to, bytes)?;
+            // The time of a draft is known when it is done.
+            self.stream.synchronize()?;
+            self.took = start.elapsed();
+            return Ok(());
+        }
         let staging = self.staging.get_mut(..bytes).unwrap_or_default();
         self.stream.read(self.small.proposal.ids.buffer(), from, staging)?;
         target.write(proposal.ids.buffer(), span(proposal).0, staging)?;

@@ -28,7 +28,7 @@ use super::layout::Site;
 use super::memory::{STEP_ROWS, SessionOptions, SpeculationRoom};
 use super::session::{read, write};
 use super::{GenerateFault, Speculate};
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::error::Result;
 use crate::kernel::{Control, Cursor, TreeLimits, TreeWalk};
 use crate::model::{FeatureTap, GraphBuilder, VerifyBuffers};
@@ -137,6 +137,14 @@ impl Speculation {
             cost: None,
             controller: None,
         })
+    }
+
+    /// Looks for a way to the drafter's device that does not lead through the host, when
+    /// that is another than the target's.
+    pub(super) fn connect(&mut self, target: &dyn Device) {
+        if let Some(apart) = &mut self.apart {
+            apart.connect(target);
+        }
     }
 
     /// Where the target's plain calls are to put features.

@@ -14,6 +14,12 @@ impl Session {
         self.speculation.as_ref().map(|s| s.drafter.name())
     }
 
+    /// With a drafter on another device: whether copies between the two go straight from
+    /// device to device, or why they go through host memory.
+    pub fn drafter_link(&self) -> Option<Result<(), &str>> {
+        Some(self.speculation.as_ref()?.apart.as_ref()?.link())
+    }
+
     /// Positions the drafter proposes at most, and drafted rows a tree can have.
     pub fn speculation_limits(&self) -> Option<(usize, usize)> {
         let speculation = self.speculation.as_ref()?;
