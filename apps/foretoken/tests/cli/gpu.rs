@@ -131,4 +131,29 @@ fn a_cuda_device_that_cannot_be_used_is_refused_in_one_line() {
     // The plan asks kernels what they share, and the stand-in has none.
     refused(&[], &[], "cuModuleGetFunction");
     refused(&[], &[("FAKE_HOST_ALLOC", "46")], "cuMemHostAlloc");
+    // Two of a kind: what is copied from one to the other is looked at.
+    for (torn, problem) in [(None, None), (Some("17"), Some("arrived wrong at byte 16"))] {
+        let told = |args: &[&str]| {
+            let mut command = command(args);
+            command.env("LD_LIBRARY_PATH", folder.path()).env("FAKE_TWINS", "1");
+            command.env_remove("FORETOKEN_FORCE_PTX").env_remove("CUDA_VISIBLE_DEVICES");
+            let output = command.envs(torn.map(|bytes| ("FAKE_TORN", bytes))).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let devices: serde_json::Value =
+            serde_json::from_str(&told(&["devices", "--json"])).unwrap();
+        let first = devices.as_array().unwrap().iter().find(|d| d["id"] == "cuda:0").unwrap();
+        let (peers, peer) = (first["peers"].as_array().unwrap(), &first["peers"][0]);
+        assert_eq!((peers.len(), &peer["id"]), (1, &"cuda:1".into()));
+        assert_eq!(peer["verified"], problem.is_none());
+        let words = peer["problem"].as_str();
+        assert_eq!(words.map(|said| said.contains(problem.unwrap())), problem.map(|_| true));
+        for command in ["devices", "doctor"] {
+            let said = told(&[command]).replace("\n", " ").replace("        ", "");
+            let line = problem.unwrap_or("between cuda:0 and cuda:1 were verified");
+            let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains(line), "{said}");
+        }
+    }
 }

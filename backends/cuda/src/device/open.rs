@@ -16,8 +16,10 @@ use crate::launch::CudaKernel;
 use crate::memory::allocation_bytes;
 use crate::ops;
 
-/// Bytes that the CUDA driver takes beside what it is asked for.
-const OVERHEAD: u64 = 64 << 20;
+/// Bytes that the CUDA driver may take beside what it is asked for and what a context takes
+/// when a device is opened: for the nano models on an H200 that is a page of code, and nothing
+/// more for graphs; larger models have graphs of some thousand launches.
+const OVERHEAD: u64 = 16 << 20;
 
 /// An open GPU.
 pub(crate) struct CudaDevice {
