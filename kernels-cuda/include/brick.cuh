@@ -122,6 +122,7 @@ struct Six {
 struct Q4_K {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 2304;
   static constexpr int kParts = 4, kPartPairs = 2;
+  static constexpr bool kHelped = true;
   static constexpr bool kBfloat = false;
   struct Head {
     uint2 factors;
@@ -163,6 +164,7 @@ struct Q4_K {
 struct Q5_K {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 2816;
   static constexpr int kParts = 4, kPartPairs = 2;
+  static constexpr bool kHelped = false;
   static constexpr bool kBfloat = false;
   using Head = Q4_K::Head;
   struct Part {
@@ -204,6 +206,7 @@ struct Q5_K {
 struct Q6_K {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 3360;
   static constexpr int kParts = 4, kPartPairs = 2;
+  static constexpr bool kHelped = false;
   static constexpr bool kBfloat = false;
   struct Head {
     uint2 scales;
@@ -266,6 +269,7 @@ struct Q6_K {
 struct Q8_0 {
   static constexpr int kUnit = 256, kPairs = 8, kBytes = 4352;
   static constexpr int kParts = 8, kPartPairs = 1;
+  static constexpr bool kHelped = false;
   static constexpr bool kBfloat = false;
   struct Head {
     uint2 factors;
@@ -313,6 +317,7 @@ template <bool kBfloatStored>
 struct Scalars {
   static constexpr int kUnit = 128, kPairs = 4, kBytes = 4096;
   static constexpr int kParts = 4, kPartPairs = 1;
+  static constexpr bool kHelped = false;
   static constexpr bool kBfloat = kBfloatStored && kModern;
   struct Head {};
   struct Part {

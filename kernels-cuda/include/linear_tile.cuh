@@ -40,6 +40,7 @@ struct Step {
   const float *factors;  // [row] 2^e
   int tiles;             // of 16 features
   int units, slice_units, groups, runs;
+  int helpers, tail;       // warps that take the last units of each tile, and how many units
   float4 *planes;        // [slice][tile][block row][column][lane], with more than one slice
   unsigned *arrivals;    // [tile][block row], zero before and after a launch
 };
@@ -60,7 +61,7 @@ struct Share {
   int first_tile, end_tile;  // of the block
   int group, run;
   int begin, own_units, run_units;  // of inputs: the warp's first, its own, those of a run
-  int last;                         // end of the slice
+  int last;                         // end of the slice; of this the helpers' units are the end
 
   __device__ Share(const Step &o, int warp) {
     auto border = [&](int block) {
@@ -70,45 +71,49 @@ struct Share {
     group = warp % o.groups, run = warp / o.groups;
     const int first = blockIdx.y * o.slice_units;
     last = min(o.units, first + o.slice_units);
-    run_units = (last - first + o.runs - 1) / o.runs;
+    run_units = (last - o.tail - first + o.runs - 1) / o.runs;
     begin = first + run * run_units;
-    own_units = min(last - begin, run_units);
+    own_units = min(last - o.tail - begin, run_units);
   }
 };
 
-// The threads that multiply meet.
-__device__ inline void meet(const Step &o) {
-  asm volatile("bar.sync 1, %0;" ::"r"(32 * o.groups * o.runs) : "memory");
+// The sums of a warp's tile, for others: [column][lane] from `to` on.
+template <int kColumns>
+__device__ inline void leave(float4 *to, const float (&sums)[kColumns][4]) {
+#pragma unroll
+  for (int c = 0; c < kColumns; c++) {
+    const float(&s)[4] = sums[c];
+    to[c * 32] = make_float4(s[0], s[1], s[2], s[3]);
+  }
+}
+
+// Adds what others left to the sums of a warp's tile.
+template <int kColumns>
+__device__ inline void add_left(const float4 *from, float (&sums)[kColumns][4]) {
+#pragma unroll
+  for (int c = 0; c < kColumns; c++) {
+    const float4 x = from[c * 32];
+    float(&s)[4] = sums[c];
+    s[0] = __fadd_rn(s[0], x.x), s[1] = __fadd_rn(s[1], x.y);
+    s[2] = __fadd_rn(s[2], x.z), s[3] = __fadd_rn(s[3], x.w);
+  }
 }
 
 // Adds the sums of all runs to those of run 0, ascending. `exchange` is [run - 1][group]
-// [column][lane]; `again` says that it has been used before.
+// [column][lane]; `again` says that it has been used before. With helpers, their sums of a
+// group's tile are those of run 1.
 template <int kColumns>
 __device__ inline void add_runs(const Step &o, const Share &share, float4 *exchange, bool again,
                                 float (&sums)[kColumns][4]) {
-  const int lane = threadIdx.x % 32;
   const int apart = o.groups * kColumns * 32;
-  float4 *const mine = exchange + share.group * kColumns * 32 + lane;
-  if (again) meet(o);
-  if (share.run > 0) {
-#pragma unroll
-    for (int c = 0; c < kColumns; c++) {
-      const float(&s)[4] = sums[c];
-      mine[(share.run - 1) * apart + c * 32] = make_float4(s[0], s[1], s[2], s[3]);
-    }
-  }
-  meet(o);
+  float4 *const mine = exchange + share.group * kColumns * 32 + threadIdx.x % 32;
+  if (again) __syncthreads();
+  if (share.run > 0) leave(mine + (share.run - 1) * apart, sums);
+  __syncthreads();
   if (share.run > 0) return;
+  const int others = o.helpers > 0 ? 1 : o.runs - 1;
 #pragma unroll 2
-  for (int r = 1; r < o.runs; r++) {
-#pragma unroll
-    for (int c = 0; c < kColumns; c++) {
-      const float4 x = mine[(r - 1) * apart + c * 32];
-      float(&s)[4] = sums[c];
-      s[0] = __fadd_rn(s[0], x.x), s[1] = __fadd_rn(s[1], x.y);
-      s[2] = __fadd_rn(s[2], x.z), s[3] = __fadd_rn(s[3], x.w);
-    }
-  }
+  for (int r = 0; r < others; r++) add_left(mine + r * apart, sums);
 }
 
 // Counts a warp in, and says how many came before; the last sets back to zero. What the

@@ -55,7 +55,7 @@ impl Shared<'_> {
                 Some(group) => group.parts.push(part),
                 None => {
                     let (parts, first) = (vec![part], Vec::new());
-                    let cut = Cut { ranges: 1, units: 1, slices: 1, groups: 1, runs: 1 };
+                    let cut = Cut::default();
                     groups.push(Group { parts, mma, order, dtype, first, cut });
                 }
             }
@@ -97,7 +97,7 @@ impl Shared<'_> {
             [bind.blocks(cut.ranges, 1)?, bind.blocks(cut.slices, 1)?, bind.blocks(rows, 1)?];
         let shared = cut.shared(mma, kernel.block);
         let shared = u32::try_from(shared).map_err(|_| bind.unsupported(group.dtype))?;
-        let threads = bind.blocks(32 * cut.groups * cut.runs, 1)?;
+        let threads = bind.blocks(cut.threads(), 1)?;
         let launch = self
             .launch(Launch::new(&function, grid, [threads, 1, 1]).shared(shared))
             .arg(&self.within(scratch, packed.at)?)
@@ -107,7 +107,9 @@ impl Shared<'_> {
             .arg(bind.int(self.k.div_ceil(mma.unit))?)
             .arg(bind.int(cut.units)?)
             .arg(bind.int(cut.groups)?)
-            .arg(bind.int(cut.runs)?);
+            .arg(bind.int(cut.runs)?)
+            .arg(bind.int(cut.helpers)?)
+            .arg(bind.int(cut.tail)?);
         if cut.slices == 1 {
             return Ok(launch.arg(None::<&View<f32>>).arg(None::<&View<u32>>));
         }

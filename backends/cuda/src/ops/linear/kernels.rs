@@ -34,6 +34,8 @@ pub(super) struct Mma {
     pub(super) steps: &'static [StepKernel],
     /// Weights come in bricks.
     pub(super) bricks: bool,
+    /// The step kernels know helpers (`kHelped`).
+    pub(super) helped: bool,
     /// Kernel for more rows.
     pub(super) prefill: &'static str,
     /// Inputs of a unit.
@@ -77,11 +79,12 @@ macro_rules! steps {
 
 /// A type with a source of its own.
 macro_rules! own {
-    ($type:literal, $unit:literal, $bytes:literal) => {
+    ($type:literal, $unit:literal, $bytes:literal, $helped:literal) => {
         Mma {
             family: concat!("linear_", $type),
             steps: steps!($type: 8/8 16/16 24/24 32/32 48/24 64/32),
             bricks: true,
+            helped: $helped,
             prefill: concat!("linear_prefill_", $type),
             unit: $unit,
             pairs: $unit / 32,
@@ -98,6 +101,7 @@ macro_rules! other {
             family: "linear_other",
             steps: steps!($type: 64/64),
             bricks: false,
+            helped: false,
             prefill: concat!("linear_prefill_", $type),
             unit: 256,
             pairs: 8,
@@ -110,12 +114,12 @@ macro_rules! other {
 /// The tensor-core kernels for a type; none for F32, whose products are always in f32.
 pub(super) fn mma(dtype: DType) -> Option<Mma> {
     Some(match dtype {
-        DType::Q4_K => own!("q4_k", 256, 144),
-        DType::Q5_K => own!("q5_k", 256, 176),
-        DType::Q6_K => own!("q6_k", 256, 210),
-        DType::Q8_0 => own!("q8_0", 256, 272),
-        DType::F16 => own!("f16", 128, 256),
-        DType::BF16 => own!("bf16", 128, 256),
+        DType::Q4_K => own!("q4_k", 256, 144, true),
+        DType::Q5_K => own!("q5_k", 256, 176, false),
+        DType::Q6_K => own!("q6_k", 256, 210, false),
+        DType::Q8_0 => own!("q8_0", 256, 272, false),
+        DType::F16 => own!("f16", 128, 256, false),
+        DType::BF16 => own!("bf16", 128, 256, false),
         DType::Q4_0 => other!("q4_0", 144, 2),
         DType::Q4_1 => other!("q4_1", 160, 2),
         DType::Q5_0 => other!("q5_0", 176, 2),

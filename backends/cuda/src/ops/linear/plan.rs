@@ -58,7 +58,7 @@ const SLACK: usize = 16;
 /// How the matrices of a launch are divided among blocks, and their sums cut up. A function
 /// of their shapes and type and of the device, and of nothing else: this is what makes a
 /// row's bits independent of the number of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     /// Ranges of tiles.
     pub(super) ranges: usize,
@@ -70,6 +70,10 @@ pub(super) struct Cut {
     pub(super) groups: usize,
     /// Runs of units that a slice is cut into, each with warps of its own.
     pub(super) runs: usize,
+    /// Warps that take the last units of each tile.
+    pub(super) helpers: usize,
+    /// How many units.
+    pub(super) tail: usize,
 }
 
 impl Cut {
@@ -83,10 +87,12 @@ impl Cut {
     pub(super) fn of(mma: &Mma, tiles: usize, units: usize, room: &Room) -> Self {
         let sms = room.multiprocessors.max(1);
         let fits = |groups: usize, runs: usize| {
-            let cut = Self { ranges: 1, units, slices: 1, groups, runs };
+            let cut = Self { ranges: 1, units, slices: 1, groups, runs, helpers: 0, tail: 0 };
             cut.shared(mma, MOST_ROWS) <= room.shared
         };
-        let one = Self { ranges: tiles.min(sms), units, slices: 1, groups: 1, runs: 1 };
+        let (helpers, tail) = (0, 0);
+        let one =
+            Self { ranges: tiles.min(sms), units, slices: 1, groups: 1, runs: 1, helpers, tail };
         let mut best = (f64::MIN, one);
         for wanted in 1..=Self::SLICES.min(units).min(sms) {
             let each = units.div_ceil(wanted);
@@ -107,14 +113,30 @@ impl Cut {
                 if !fits(groups, runs) {
                     continue;
                 }
-                let cut = Self { ranges, units: each, slices, groups, runs };
+                let cut = Self { ranges, units: each, slices, groups, runs, helpers, tail };
                 let score = -cut.microseconds(mma, range, room);
                 if score > best.0 {
                     best = (score, cut);
                 }
             }
         }
-        best.1
+        best.1.helped(mma, tiles.div_ceil(best.1.ranges), room)
+    }
+
+    /// With helpers, where a block has one pass of tiles for some warps less than there could
+    /// be. Warps are spread over four schedulers: with 17 of them one would have a quarter
+    /// more to do.
+    fn helped(self, mma: &Mma, range: usize, room: &Room) -> Self {
+        let helpers = Self::WARPS.saturating_sub(self.groups);
+        let fits = mma.helped && self.runs == 1 && self.slices == 1 && range == self.groups;
+        if !fits || helpers == 0 || helpers > self.groups {
+            return self;
+        }
+        // As much for a helper as for the others.
+        let tiles = range.div_ceil(helpers);
+        let tail = (self.units + tiles.div_ceil(2)) / (tiles + 1);
+        let cut = Self { helpers, tail, ..self };
+        if tail > 0 && cut.shared(mma, MOST_ROWS) <= room.shared { cut } else { self }
     }
 
     /// About how long the busiest block takes, but for what every launch takes, if a
@@ -137,11 +159,17 @@ impl Cut {
         stream + sums + runs
     }
 
-    /// Dynamic shared memory of a block with so many rows: two stages of activations, and
-    /// what runs exchange.
+    /// Threads of a block.
+    pub(super) fn threads(&self) -> usize {
+        32 * (self.groups * self.runs + self.helpers)
+    }
+
+    /// Dynamic shared memory of a block with so many rows: two stages of activations, what
+    /// runs exchange, and the activations of helpers.
     pub(super) fn shared(&self, mma: &Mma, rows: usize) -> usize {
-        let exchange = (self.runs - 1) * self.groups;
-        (2 * self.runs * mma.pairs + exchange) * rows * 64
+        let runs = self.runs + usize::from(self.helpers > 0);
+        let units = 2 * self.runs + self.tail;
+        (units * mma.pairs + (runs - 1) * self.groups) * rows * 64
     }
 }
 
@@ -230,10 +258,12 @@ mod tests {
                 for tiles in [1, 3, 40, 320, 384, 640, 2176, 15520] {
                     for units in [1, 2, 7, 20, 24, 68] {
                         let cut = Cut::of(&mma, tiles, units, &room);
-                        let Cut { ranges, units: each, slices, groups, runs } = cut;
+                        let Cut { ranges, units: each, slices, groups, runs, helpers, tail } = cut;
                         assert!(each * slices >= units && each * (slices - 1) < units, "{cut:?}");
                         assert!(slices <= Cut::SLICES && runs <= each, "{cut:?}");
-                        assert!(groups * runs <= Cut::WARPS, "{cut:?}");
+                        assert!(groups * runs + helpers <= Cut::WARPS, "{cut:?}");
+                        assert_eq!(helpers > 0, tail > 0, "{cut:?}");
+                        assert!(helpers == 0 || (runs == 1 && tail < each), "{cut:?}");
                         assert!(ranges <= tiles && ranges * slices <= sms.max(slices), "{cut:?}");
                         assert!(cut.shared(&mma, MOST_ROWS) <= kib << 10, "{cut:?} {kib}");
                     }
