@@ -268,6 +268,11 @@ __device__ inline float step(float (&s)[NV], const Tile<NV> &tile, int row, int 
   return joined(chains);
 }
 
+// All of the block, from both of its loops.
+__device__ inline void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
 template <int NV, bool TREE>
 __device__ inline void run(const Args &args) {
   using S = Sizes<NV>;
@@ -282,10 +287,15 @@ __device__ inline void run(const Args &args) {
   const int column = head.first + local;
   const bool works = threadIdx.x < kWorkers;
   const bool live = works && column < args.dv;
-  float *const memory =
-      live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
+  // Where a column's state lies in memory: in shared memory until it is wanted again.
+  __shared__ float *states[kColumns];
   float s[NV];
-  load_state(s, memory, args);
+  if (works) {
+    float *const state =
+        live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
+    load_state(s, state, args);
+    if (threadIdx.x % 8 == 0) states[local] = state;
+  }
 
   int count = rows;
   bool listed = false;
@@ -328,17 +338,27 @@ __device__ inline void run(const Args &args) {
   };
 
   constexpr int kTile = S::kTile;
+  if (!works) {
+    // Apart from the others' loop: what brings rows has no state in registers.
+    for (int first = 0, turn = 0; first < count; first += kTile, turn ^= 1) {
+      bring(tiles[turn], args, head, first, count, row_of);
+      meet();
+    }
+    meet();
+    return;
+  }
+  meet();
   // Code that runs once is slow to fetch: what there is twice of is kept in loops.
-  for (int first = -kTile, turn = 1; first < count; first += kTile, turn ^= 1) {
+  for (int first = 0, turn = 0; first < count; first += kTile, turn ^= 1) {
     const Tile<NV> &tile = tiles[turn];
-    if (!works) {
-      if (first + kTile < count) bring(tiles[turn ^ 1], args, head, first + kTile, count, row_of);
-    } else if (first < 0) {
-      // The first tile is on its way.
-    } else if (!listed && first + kTile <= count) {
+    if (!listed && first + kTile <= count) {
       float outs[kTile];
 #pragma unroll
-      for (int n = 0; n < kTile; ++n) outs[n] = step(s, tile, n, local, true);
+      for (int n = 0; n < kTile; ++n) {
+        // Nothing is loaded across it: so much ahead there would not be registers for.
+        if (n == 5) __syncwarp();
+        outs[n] = step(s, tile, n, local, true);
+      }
       const float out = spread_sums<4>(outs);
       const int n = threadIdx.x % 8 / (8 / kTile);
       if (threadIdx.x % (8 / kTile) == 0) put(first + n, out);
@@ -348,7 +368,7 @@ __device__ inline void run(const Args &args) {
 #pragma unroll 1
       for (int at = first; at < min(count, first + kTile); ++at) {
         const unsigned entry = entry_of(at);
-        if (entry & kInitial) load_state(s, memory, args);
+        if (entry & kInitial) load_state(s, states[local], args);
         const unsigned load = entry >> kLoadShift & kPlaceMask;
         const unsigned save = entry >> kSaveShift & kPlaceMask;
         if (load) move(load, true);
@@ -361,9 +381,9 @@ __device__ inline void run(const Args &args) {
       const float out = column_sum(part);
       if (before >= 0 && threadIdx.x % 8 == 0) put(before, out);
     }
-    __syncthreads();
+    meet();
   }
-  if (!TREE && live) store_state(s, memory, args);
+  if (!TREE && live) store_state(s, states[local], args);
 }
 
 }  // namespace
