@@ -289,7 +289,8 @@ __device__ inline void prefill(const Args &args) {
     const int row = warp * kWarpRows + g + 8 * r;
     if (row >= kept.live) continue;
     const float factor = 1.0f / total[r];
-    float *to = args.out + ((long long)(kept.first + row) * args.kv_heads * args.group + kept.head) * D + 2 * t;
+    const long long number = (long long)(kept.first + row) * args.kv_heads * args.group + kept.head;
+    float *to = args.out + number * D + 2 * t;
 #pragma unroll
     for (int i = 0; i < D / 8; ++i) {
       *reinterpret_cast<float2 *>(to + 8 * i) = make_float2(
