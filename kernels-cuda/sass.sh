@@ -31,7 +31,7 @@ done
 PATH=$(dirname "$cuobjdump"):$PATH # it looks for nvdisasm there
 
 # Names of hot kernels.
-hot='^(linear_step_|linear_wgmma_|attention_(step|prefill)_|gated_delta)'
+hot='^(linear_step_|linear_wgmma_|attention_(step|prefill|join)|gated_delta)'
 
 table=$(mktemp)
 trap 'rm -f "$table"' EXIT

@@ -44,6 +44,18 @@ __device__ inline int end_split(const ft::Call &call) {
   return max(0, call.before + call.rows - kTail + ft::kSplit - 1) / ft::kSplit;
 }
 
+// The thread's number, asked for anew. What follows from it would else be worked out before a
+// block's first item and kept, and below sm_90 take registers that products need.
+__device__ inline int this_thread() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  int number;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+  return number;
+#else
+  return threadIdx.x;
+#endif
+}
+
 // Statistics of sums of probabilities, in units of log2.
 __device__ inline ft::Factors join(ft::Stats &stats, const ft::Stats &later) {
   const float top = fmaxf(stats.max, later.max);
@@ -73,26 +85,23 @@ struct Queries {
 };
 
 // Queries in two parts as operands: of each 32 elements and 8 queries, 8 neighbouring
-// elements in a lane. A warp takes a query at a time; those past the last are zeros.
+// elements in a lane. A warp takes a query at a time; those past the last are zeros. Rows of
+// queries lie on multiples of 16 bytes.
 template <int D, int TILES, bool kBfloat>
 __device__ inline void load_queries(const Args &args, Queries<TILES> &queries, int count,
                                     uint4 *high, uint4 *low) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const bool wide = ((reinterpret_cast<size_t>(args.q) | 4u * args.q_stride) & 15) == 0;
+  static_assert(kWarps == 8, "");
+  const int thread = this_thread(), warp = thread / 32, lane = thread % 32;
 #pragma unroll 3
-  for (int n = warp; n < 8 * TILES; n += kWarps) {
+  for (int tile = 0; tile < TILES; ++tile) {
+    const int n = kWarps * tile + warp;
     float x[8] = {};
     if (n < count && 8 * lane < D) {
-      const float *from = args.q + (long long)queries.number[n] * args.q_stride + 8 * lane;
-      if (wide) {
-        const float4 a = reinterpret_cast<const float4 *>(from)[0];
-        const float4 b = reinterpret_cast<const float4 *>(from)[1];
-        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) x[i] = from[i];
-      }
+      const float4 *from = reinterpret_cast<const float4 *>(
+          args.q + (long long)queries.number[n] * args.q_stride + 8 * lane);
+      const float4 a = from[0], b = from[1];
+      x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+      x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
     }
     float largest = 0.0f;
 #pragma unroll
@@ -108,7 +117,7 @@ __device__ inline void load_queries(const Args &args, Queries<TILES> &queries, i
       two_parts<kBfloat>(__fmul_rn(x[2 * i], factor), __fmul_rn(x[2 * i + 1], factor), h[i], l[i]);
     }
     if (8 * lane < D) {
-      const int at = (lane / 4 * TILES + n / 8) * 32 + 4 * (n % 8) + lane % 4;
+      const int at = (lane / 4 * TILES + tile) * 32 + 4 * warp + lane % 4;
       high[at] = make_uint4(h[0], h[1], h[2], h[3]);
       low[at] = make_uint4(l[0], l[1], l[2], l[3]);
     }

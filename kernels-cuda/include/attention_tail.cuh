@@ -38,15 +38,15 @@ template <int D, int TILES, bool kBfloatK, bool kBfloatV>
 __device__ inline void tail(const Args &args, const ft::Call &call, const ft::Tree &tree,
                             TailRoom<D, TILES> &room, int head, int first, int count) {
   constexpr int kMost = 8 * TILES;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int thread = this_thread(), warp = thread / 32, lane = thread % 32;
+  const int g = lane / 4, t = lane % 4;
   const int q_heads = args.kv_heads * args.group;
   const bool is_tree = call.mask == ft::kTree;
-  __syncthreads();
-  if (threadIdx.x < kMost) {
-    const int n = min(int(threadIdx.x), count - 1), row = (first + n) / args.group;
-    room.queries.number[threadIdx.x] = row * q_heads + head * args.group + (first + n) % args.group;
-    room.queries.reach[threadIdx.x] = reach(call, row, is_tree ? tree.depths[row] : 0);
-    room.paths[threadIdx.x] = is_tree ? ft::path_to(tree, row) : 0;
+  if (thread < kMost) {
+    const int n = min(int(thread), count - 1), row = (first + n) / args.group;
+    room.queries.number[thread] = row * q_heads + head * args.group + (first + n) % args.group;
+    room.queries.reach[thread] = reach(call, row, is_tree ? tree.depths[row] : 0);
+    room.paths[thread] = is_tree ? ft::path_to(tree, row) : 0;
   }
   __syncthreads();
   // Slots that the queries may see: at most kTail - 1 committed ones, and those of rows.
@@ -65,14 +65,15 @@ __device__ inline void tail(const Args &args, const ft::Call &call, const ft::Tr
   load_keys<0>(key, k_head, slot_bytes, from + 16 * warp, from, to);
   {
     constexpr int kLines = (2 * D + 127) / 128;
-    for (int i = threadIdx.x; i < slots * kLines; i += kThreads) {
+#pragma unroll 1
+    for (int i = thread; i < slots * kLines; i += kThreads) {
       const char *line = v_head + (long long)(from + i / kLines) * slot_bytes + i % kLines * 128;
       asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
     }
   }
   load_queries<D, TILES, kBfloatK>(args, room.queries, count, room.high, room.low);
-  if (threadIdx.x < ft::kSplit) {
-    const int slot = from + threadIdx.x, row = slot - call.before;
+  if (thread < ft::kSplit) {
+    const int slot = from + thread, row = slot - call.before;
     unsigned seen = 0;
     if (slot < to) {
       const bool own = is_tree && row >= 0;
@@ -85,7 +86,7 @@ __device__ inline void tail(const Args &args, const ft::Call &call, const ft::Tr
         seen |= unsigned(sees) << n;
       }
     }
-    room.seen[threadIdx.x] = seen;
+    room.seen[thread] = seen;
   }
   __syncthreads();
   {
@@ -148,7 +149,7 @@ __device__ inline void tail(const Args &args, const ft::Call &call, const ft::Tr
   // Sums of values: two columns of some queries in a thread, slots ascending.
   constexpr int kPairs = D / 2, kParts = kThreads / kPairs, kEach = kMost / kParts;
   constexpr int kBatch = 8;
-  const int pair = threadIdx.x % kPairs, mine = threadIdx.x / kPairs * kEach;
+  const int pair = thread % kPairs, mine = thread / kPairs * kEach;
   if (mine >= count) return;
   const unsigned every = (kEach < 32 ? (1u << kEach) - 1 : ~0u) &
                          ((count - mine < 32 ? 1u << (count - mine) : 0u) - 1);

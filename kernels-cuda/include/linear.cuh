@@ -129,6 +129,10 @@ struct Feed {
   }
 };
 
+// Pairs of inputs that the step kernel has under way.
+template <class Type>
+constexpr int kPairsAtOnce = 2;
+
 // How the step kernel uses shared memory; plan.rs of the driver knows the same.
 template <class Type>
 struct Shape {
@@ -177,7 +181,8 @@ __device__ inline void step(const Operands &o, Rows rows, float *planes) {
                t);
     const uint4 *b_from =
         o.packed + static_cast<int64_t>(unit) * Type::kPairs * kColumns * 32 + lane;
-#pragma unroll 2
+    constexpr int kPairs = kPairsAtOnce<Type>;
+#pragma unroll kPairs
     for (int w = 0; w < Type::kPairs; w++) {
       uint4 b[kColumns];
 #pragma unroll

@@ -54,9 +54,10 @@ struct Place {
 
 template <int kFeatures>
 struct Tiles {
-  int tall, wide;
+  int rows, tall, wide;
 
-  __device__ Tiles(int rows, int n) {
+  __device__ void set(int live_rows, int n) {
+    rows = live_rows;
     tall = (rows + 255) / 256;
     wide = (n + kFeatures - 1) / kFeatures;
   }
@@ -76,6 +77,7 @@ __device__ inline void dense(const Dense &o, int rows) {
   constexpr int kStages = Use::kStages, kCluster = Use::kCluster;
   extern __shared__ uint8_t dense_shared[];
   __shared__ alignas(8) uint64_t barriers[2 * kStages];
+  __shared__ Tiles<kFeatures> tiles;  // sums take all registers
   const uint32_t ring = (hopper::shared_address(dense_shared) + 1023) & ~1023u;
   const uint32_t filled = hopper::shared_address(barriers), emptied = filled + 8 * kStages;
   const int group = threadIdx.x / 128;
@@ -86,10 +88,10 @@ __device__ inline void dense(const Dense &o, int rows) {
       hopper::barrier_make(emptied + 8 * i, 4 * Use::kConsumers * kCluster);
     }
     hopper::barriers_made();
+    tiles.set(rows, o.n);
   }
   hopper::cluster_meet();
 
-  const Tiles<kFeatures> tiles(rows, o.n);
   const int first = blockIdx.x / kCluster, step = gridDim.x / kCluster;
   int stage = 0;
   unsigned parity = 0;
@@ -166,7 +168,7 @@ __device__ inline void dense(const Dense &o, int rows) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int row = place.row + rank * Use::kRows + (group - 1) * 64 + warp * 16 + g + 8 * half;
-        if (row >= rows) continue;
+        if (row >= tiles.rows) continue;
         const float factor = o.factors[row];
         float *to = o.out + static_cast<int64_t>(row) * o.pitch;
         auto ended = [&](float sum) { return __fmul_rn(__fmul_rn(sum, factor), o.scale); };

@@ -57,7 +57,7 @@ struct Args {
 };
 
 // 16 rows of queries in a warp as operands of products: high parts in registers as far as
-// they are held, in shared memory after the low parts else.
+// they are held, in shared memory after the low parts else. Rows lie on multiples of 16 bytes.
 template <int D, bool kBfloat>
 __device__ inline void take_queries(const float *low_row, const float *high_row,
                                     uint32_t (&high)[held<D>()][4], uint4 *low,
@@ -69,8 +69,8 @@ __device__ inline void take_queries(const float *low_row, const float *high_row,
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < D / 8; ++i) {
-      const float *x = rows[r] + 8 * i + 2 * t;
-      largest = fmaxf(largest, fmaxf(fabsf(x[0]), fabsf(x[1])));
+      const float2 x = *reinterpret_cast<const float2 *>(rows[r] + 8 * i + 2 * t);
+      largest = fmaxf(largest, fmaxf(fabsf(x.x), fabsf(x.y)));
     }
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
@@ -81,9 +81,10 @@ __device__ inline void take_queries(const float *low_row, const float *high_row,
     uint32_t first[4], rest[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float *x = rows[j % 2] + 16 * i + 8 * (j / 2) + 2 * t;
+      const float2 x =
+          *reinterpret_cast<const float2 *>(rows[j % 2] + 16 * i + 8 * (j / 2) + 2 * t);
       const float factor = factors[j % 2];
-      two_parts<kBfloat>(__fmul_rn(x[0], factor), __fmul_rn(x[1], factor), first[j], rest[j]);
+      two_parts<kBfloat>(__fmul_rn(x.x, factor), __fmul_rn(x.y, factor), first[j], rest[j]);
       if (i < held<D>()) high[i][j] = first[j];
     }
     low[32 * i] = make_uint4(rest[0], rest[1], rest[2], rest[3]);
@@ -92,6 +93,15 @@ __device__ inline void take_queries(const float *low_row, const float *high_row,
     }
   }
 }
+
+// What is wanted now and then: in shared memory, since registers have other things to hold;
+// on sm_75, whose shared memory is full, in registers.
+struct Kept {
+  int first, live;       // first row of the block, rows there are of it on
+  int head, head_bytes;  // of the queries, and where its keys lie in a slot
+  int before, keys;      // that the first row sees before itself, that the last one sees
+  float unit[ft::kModern ? kRows : 2];  // of scores, in log2
+};
 
 template <int D, bool kBfloatK, bool kBfloatV>
 __device__ inline void prefill(const Args &args) {
@@ -105,6 +115,18 @@ __device__ inline void prefill(const Args &args) {
   const int block = blocks - 1 - int(blockIdx.x) / q_heads;
   const int head = int(blockIdx.x) % q_heads;
   if (block * kRows >= call.rows) return;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  Kept kept;
+#else
+  __shared__ Kept kept;
+#endif
+  if (!ft::kModern || threadIdx.x == 0) {
+    const int before = call.before + block * kRows, live = call.rows - block * kRows;
+    kept.first = block * kRows, kept.live = live;
+    kept.head = head, kept.head_bytes = 2 * (head / args.group) * D;
+    kept.before = before, kept.keys = before + min(live, kRows);
+  }
+  if (ft::kModern) __syncthreads();
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int warp_row = block * kRows + warp * kWarpRows;
@@ -121,23 +143,20 @@ __device__ inline void prefill(const Args &args) {
   float factors[2];
   take_queries<D, kBfloatK>(query(rows[0]), query(rows[1]), high, low, factors);
   // Scores in units of log2, from products of the raised queries.
-  const float base = __fmul_rn(args.scale, kLog2e);
-  const float units[2] = {__fdiv_rn(base, factors[0]), __fdiv_rn(base, factors[1])};
-
-  const int warp_first = call.before + warp_row;
-  const int warp_last = warp_row < call.rows ? warp_first + kWarpRows - 1 : -1;
-  const int keys = call.before + min((block + 1) * kRows, call.rows);
+  float *const low_unit = kept.unit + (ft::kModern ? warp * kWarpRows + g : 0);
+  float *const high_unit = low_unit + (ft::kModern ? 8 : 1);
+  if (!ft::kModern || t == 0) {
+    const float base = __fmul_rn(args.scale, kLog2e);
+    *low_unit = __fdiv_rn(base, factors[0]), *high_unit = __fdiv_rn(base, factors[1]);
+  }
 
   const int slot_bytes = 2 * args.kv_heads * D;
   const Copier<D, kThreads> copier;
-  const long long start = copier.offset(0, slot_bytes) + 2 * (head / args.group) * D;
-  const char *k_from = args.k + start, *v_from = args.v + start;
   auto load = [&](int first) {
     char *to = tiles + first / kKeys % kStages * 2 * kTile;
-    copier.template copy<kKeys>(to, k_from, slot_bytes, keys - first);
-    copier.template copy<kKeys>(to + kTile, v_from, slot_bytes, keys - first);
-    k_from += kKeys * (long long)slot_bytes;
-    v_from += kKeys * (long long)slot_bytes;
+    const long long from = copier.offset(first, slot_bytes) + kept.head_bytes;
+    copier.template copy<kKeys>(to, args.k + from, slot_bytes, kept.keys - first);
+    copier.template copy<kKeys>(to + kTile, args.v + from, slot_bytes, kept.keys - first);
   };
   if constexpr (kStages > 1) load(0);
   ft::copies_commit();
@@ -151,17 +170,18 @@ __device__ inline void prefill(const Args &args) {
   const uint32_t k_at = Tile<D>::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   const uint32_t v_at = kTile + Tile<D>::place(lane % 16, lane / 16);
 #pragma unroll 1
-  for (int first = 0; first < keys; first += kKeys) {
+  for (int first = 0; first < kept.keys; first += kKeys) {
     ft::copies_wait<0>();
     __syncthreads();
     if constexpr (kStages > 1) {
-      if (first + kKeys < keys) load(first + kKeys);
+      if (first + kKeys < kept.keys) load(first + kKeys);
       ft::copies_commit();
     } else {
       load(first);
       __syncthreads();
     }
-    if (first > warp_last) continue;
+    const int warp_first = kept.before + warp * kWarpRows;
+    if (first >= warp_first + kWarpRows || warp * kWarpRows >= kept.live) continue;
     const uint32_t tile = shared_address(tiles) + first / kKeys % kStages * 2 * kTile;
     const uint32_t k_tile = tile + k_at, v_tile = tile + v_at;
 
@@ -199,12 +219,13 @@ __device__ inline void prefill(const Args &args) {
 
     const bool whole = first + kKeys - 1 <= warp_first;
     const int limit = warp_first + g - first - 2 * t;  // last key seen by row g
+    const float unit[2] = {*low_unit, *high_unit};
     float now[2] = {top[0], top[1]};
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        float x = __fmul_rn(scores[j][c], units[c / 2]);
+        float x = __fmul_rn(scores[j][c], unit[c / 2]);
         if (!whole && 8 * j + c % 2 - 8 * (c / 2) > limit) x = -INFINITY;
         scores[j][c] = x;
         now[c / 2] = fmaxf(now[c / 2], x);
@@ -243,6 +264,8 @@ __device__ inline void prefill(const Args &args) {
     for (int i = 0; i < D / 16; i += 2) {
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
+        // Nothing is loaded across it: so much ahead there would not be registers for.
+        if (kHeld < D / 16 && i % 8 == 0 && j == 0) __syncwarp();
         uint32_t value[2][4];
         transposed(value[0], (v_tile ^ 32 * i) + 16 * j * Tile<D>::kRowBytes);
         transposed(value[1], (v_tile ^ 32 * (i + 1)) + 16 * j * Tile<D>::kRowBytes);
@@ -263,9 +286,11 @@ __device__ inline void prefill(const Args &args) {
   for (int r = 0; r < 2; ++r) {
     total[r] = __fadd_rn(total[r], __shfl_xor_sync(~0u, total[r], 1));
     total[r] = __fadd_rn(total[r], __shfl_xor_sync(~0u, total[r], 2));
-    if (rows[r] >= call.rows) continue;
+    const int row = warp * kWarpRows + g + 8 * r;
+    if (row >= kept.live) continue;
     const float factor = 1.0f / total[r];
-    float *to = args.out + ((long long)rows[r] * q_heads + head) * D + 2 * t;
+    const long long number = (long long)(kept.first + row) * args.kv_heads * args.group + kept.head;
+    float *to = args.out + number * D + 2 * t;
 #pragma unroll
     for (int i = 0; i < D / 8; ++i) {
       *reinterpret_cast<float2 *>(to + 8 * i) = make_float2(

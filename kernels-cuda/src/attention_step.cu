@@ -20,7 +20,7 @@
 // (16 of them at an absolute multiple), then chunks, then the tail.
 //
 // Launch: as many blocks of 256 threads as the card holds take items. An item is the tail
-// of up to 16 queries (rows and heads of one key-value head, counted together), or up to
+// of up to 8 queries (rows and heads of one key-value head, counted together), or up to
 // 8 TILES queries at a split, or at a chunk of splits when scratch memory cannot hold what
 // all splits leave. `attention_join` folds what they leave. Queries are columns of all
 // products, so that each has the same bits among any others.
@@ -52,19 +52,29 @@ struct SplitRoom {
   long long record[kMost];
 };
 
+// What an item's splits have in common: in shared memory, since registers have other things
+// to hold.
+struct Limits {
+  int from, to;    // slots that some query sees
+  int first, end;  // of the splits
+  int head, count;
+};
+
 template <int D, int TILES, bool kBfloatK, bool kBfloatV>
 __device__ inline void splits(const Args &args, const ft::Call &call, const ft::Tree &tree,
                               SplitRoom<D, TILES> &room, int head, int first, int count,
                               int first_split, int end_split, long long base) {
-  constexpr int kMost = 8 * TILES, kAhead = 4;
-  // Groups of 32 elements of a key under way; with many queries registers are few.
+  constexpr int kMost = 8 * TILES;
+  // Groups of 32 elements of a key, and of 16 keys' values, under way; with many queries
+  // registers are few.
   constexpr int kPart = TILES > 3 && D > 64 ? D / 64 : D / 32;
+  constexpr int kAhead = TILES > 3 && D > 128 ? 2 : 4;
   // Warps that share a slice of columns take every kShare-th eight queries of them.
   constexpr int kSlices = D / kSlice, kShare = kWarps / kSlices;
   constexpr int kTiles = (TILES + kShare - 1) / kShare;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int q_heads = args.kv_heads * args.group;
-  __syncthreads();
+  __shared__ Limits limits;
   if (threadIdx.x < kMost) {
     const int n = min(int(threadIdx.x), count - 1), row = (first + n) / args.group;
     room.queries.number[threadIdx.x] = row * q_heads + head * args.group + (first + n) % args.group;
@@ -83,32 +93,33 @@ __device__ inline void splits(const Args &args, const ft::Call &call, const ft::
   first_split = max(first_split, from / ft::kSplit);
   end_split = min(end_split, (to + ft::kSplit - 1) / ft::kSplit);
   if (first_split >= end_split) return;
+  if (threadIdx.x == 0) {
+    limits = Limits{from, to, first_split * ft::kSplit, end_split * ft::kSplit, head, count};
+  }
+  __syncthreads();
 
   const int slot_bytes = 2 * args.kv_heads * D;
-  const char *const k_head = args.k + 2 * head * D;
+  auto k_head = [&] { return args.k + 2 * limits.head * D; };
   const int slice = warp % kSlices, share = warp / kSlices;
-  const char *const v_head = args.v + 2 * (head * D + slice * kSlice + 4 * g);
-  bool loaded = false;
+  auto v_head = [&] { return args.v + 2 * (limits.head * D + slice * kSlice + 4 * g); };
 #pragma unroll 1
-  for (int split = first_split; split < end_split; ++split) {
-    const int start = split * ft::kSplit;
+  for (int start = limits.first; start < limits.end; start += ft::kSplit) {
     uint4 key[kPart][2];
-    load_keys<0>(key, k_head, slot_bytes, start + 16 * warp, from, to);
-    if (!loaded) {
-      load_queries<D, TILES, kBfloatK>(args, room.queries, count, room.high, room.low);
-      loaded = true;
+    load_keys<0>(key, k_head(), slot_bytes, start + 16 * warp, limits.from, limits.to);
+    if (start == limits.first) {
+      load_queries<D, TILES, kBfloatK>(args, room.queries, limits.count, room.high, room.low);
       __syncthreads();
     }
     float scores[TILES][4];
     score<TILES, kBfloatK, 0>(scores, key, room.high, room.low);
     if constexpr (kPart < D / 32) {
-      load_keys<kPart>(key, k_head, slot_bytes, start + 16 * warp, from, to);
+      load_keys<kPart>(key, k_head(), slot_bytes, start + 16 * warp, limits.from, limits.to);
       score<TILES, kBfloatK, kPart>(scores, key, room.high, room.low);
     }
     uint2 value[kAhead][4];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      load_values(value[i], v_head, slot_bytes, start + 16 * i + 2 * t, to);
+      load_values(value[i], v_head(), slot_bytes, start + 16 * i + 2 * t, limits.to);
     }
 #pragma unroll
     for (int n = 0; n < TILES; ++n) {
@@ -176,7 +187,7 @@ __device__ inline void splits(const Args &args, const ft::Call &call, const ft::
         sum = __fadd_rn(sum, room.sums[i][n]);
       }
       const Reach r = room.queries.reach[n];
-      const bool sees = n < count && start < r.tail && start + ft::kSplit > r.lo;
+      const bool sees = n < limits.count && start < r.tail && start + ft::kSplit > r.lo;
       if (!sees) {
         room.how[n] = kSkip;
       } else if (room.chunk[n].sum < 0.0f) {
@@ -195,22 +206,27 @@ __device__ inline void splits(const Args &args, const ft::Call &call, const ft::
       for (int i = 0; i < 8; ++i) sums[n][i / 4][i % 4] = 0.0f;
     }
     // With fewer keys seen, the rest are zeros and change nothing.
+    constexpr int kTurns = TILES > 3 && D > 128 ? 1 : kGroups / kAhead;  // at once
+#pragma unroll kTurns
+    for (int first_group = 0; first_group < kGroups; first_group += kAhead) {
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      uint32_t a[2][4];
-      operands(a, value[i % kAhead]);
-      if (i + kAhead < kGroups) {
-        load_values(value[i % kAhead], v_head, slot_bytes, start + 16 * (i + kAhead) + 2 * t, to);
-      }
+      for (int i = 0; i < kAhead; ++i) {
+        const int group = first_group + i, next = group + kAhead;
+        uint32_t a[2][4];
+        operands(a, value[i]);
+        if (next < kGroups) {
+          load_values(value[i], v_head(), slot_bytes, start + 16 * next + 2 * t, limits.to);
+        }
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        const int tile = n * kShare + share;
-        if (kShare > 1 && tile >= TILES) break;
-        const uint4 p = room.parts[(i * TILES + tile) * 32 + lane];
-        ft::mma<kBfloatV>(sums[n][0], a[0], p.z, p.w);
-        ft::mma<kBfloatV>(sums[n][1], a[1], p.z, p.w);
-        ft::mma<kBfloatV>(sums[n][0], a[0], p.x, p.y);
-        ft::mma<kBfloatV>(sums[n][1], a[1], p.x, p.y);
+        for (int n = 0; n < kTiles; ++n) {
+          const int tile = n * kShare + share;
+          if (kShare > 1 && tile >= TILES) break;
+          const uint4 p = room.parts[(group * TILES + tile) * 32 + lane];
+          ft::mma<kBfloatV>(sums[n][0], a[0], p.z, p.w);
+          ft::mma<kBfloatV>(sums[n][1], a[1], p.z, p.w);
+          ft::mma<kBfloatV>(sums[n][0], a[0], p.x, p.y);
+          ft::mma<kBfloatV>(sums[n][1], a[1], p.x, p.y);
+        }
       }
     }
     __syncthreads();
@@ -235,24 +251,26 @@ __device__ inline void splits(const Args &args, const ft::Call &call, const ft::
       }
     }
   }
-  if (threadIdx.x < count && !(room.chunk[threadIdx.x].sum < 0.0f)) {
+  if (threadIdx.x < limits.count && !(room.chunk[threadIdx.x].sum < 0.0f)) {
     const ft::Stats &chunk = room.chunk[threadIdx.x];
     const Records records(args.scratch, args.records, call.rows * q_heads, D);
     records.stats[room.record[threadIdx.x]] = make_float2(chunk.max, chunk.sum);
   }
 }
 
-// A call and its items; in shared memory, since registers have other things to hold.
+// A call and its items, in shared memory as well.
 struct Plan {
   ft::Call call;
   int queries;  // of a key-value head
   int end, length, first_run;
   int blocks, tail_blocks, tails, items;
+  int item;  // what the block is at
 };
 
 template <int D, int TILES, bool kBfloatK, bool kBfloatV>
 __device__ inline void step(const Args &args) {
-  constexpr int kMost = 8 * TILES, kTailTiles = TILES > 2 ? 2 : TILES, kTailMost = 8 * kTailTiles;
+  // Tails take long, and there are few of them: blocks with few queries of them share the time.
+  constexpr int kMost = 8 * TILES, kTailTiles = 1, kTailMost = 8 * kTailTiles;
   extern __shared__ uint4 shared[];
   __shared__ ft::Tree tree;
   __shared__ Plan plan;
@@ -277,11 +295,14 @@ __device__ inline void step(const Args &args) {
       p.tails = p.tail_blocks * args.kv_heads;
       const int runs = max(0, (p.end + p.length - 1) / p.length - p.first_run);
       p.items = p.tails + runs * args.kv_heads * p.blocks;
+      p.item = blockIdx.x;
       plan = p;
     }
     __syncthreads();
   }
-  for (int item = blockIdx.x; item < plan.items; item += gridDim.x) {
+#pragma unroll 1
+  while (plan.item < plan.items) {
+    const int item = plan.item;
     if (item < plan.tails) {
       const int head = item / plan.tail_blocks, first = item % plan.tail_blocks * kTailMost;
       tail<D, kTailTiles, kBfloatK, kBfloatV>(
@@ -297,7 +318,22 @@ __device__ inline void step(const Args &args) {
           min(plan.end, (run + 1) * plan.length),
           (long long)(run - plan.first_run) * plan.queries * args.kv_heads);
     }
+    __syncthreads();
+    if (threadIdx.x == 0) plan.item += gridDim.x;
+    __syncthreads();
   }
+}
+
+// Blocks that a multiprocessor's shared memory has room for, of those that are wanted.
+constexpr int blocks_at_once(int d, int tiles) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 800
+  constexpr int kRoom = 64 << 10;
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+  constexpr int kRoom = 100 << 10;
+#else
+  constexpr int kRoom = 164 << 10;
+#endif
+  return 2 * (tiles * (32 * d + 5024) + (2 << 10)) <= kRoom ? 2 : 1;
 }
 
 // Four columns of a part of one query.
@@ -317,7 +353,7 @@ __device__ inline void add(Part &so_far, const Part &later) {
 }  // namespace
 
 #define FT_STEP(NAME, D, TILES, BFLOAT_K, BFLOAT_V)                                           \
-  extern "C" __global__ void __launch_bounds__(kThreads, 2) NAME(                             \
+  extern "C" __global__ void __launch_bounds__(kThreads, blocks_at_once(D, TILES)) NAME(      \
       ft::Site site, const int *control, const int *parents, const int *depths,               \
       const float *q, const char *k, const char *v, float *scratch, int mask, int window,     \
       int capacity, int context, int kv_heads, int group, int q_stride, float scale,          \
@@ -347,14 +383,19 @@ FT_STEPS(_bb_sm80, true, true)
 // Folds what the items left: grid (M Hq, parts of the columns), blocks of at least 16 by at
 // most 16 threads, 256 in all. A thread has four columns; those of one y fold the splits of
 // a chunk, those of y 0 the chunks, and the tail.
+// Three blocks to a multiprocessor leave 80 registers, of which records under way take 48:
+// so what is wanted later waits in shared memory, and 32 bits count records (of more than
+// 256 bytes each).
 extern "C" __global__ void __launch_bounds__(kThreads, 3)
     attention_join(ft::Site site, const int *control, const int *parents, const int *depths,
                    float *scratch, float *out, int mask, int window, int capacity, int context,
                    int q_heads, int d, long long records) {
   constexpr int kBatch = 8;
+  constexpr float kNone = -1.0f;  // the sum of what is not there yet
   __shared__ ft::Tree tree;
   __shared__ float4 values[kThreads];
   __shared__ ft::Stats stats_of[kThreads / 16];
+  __shared__ Part totals[kThreads / 4], tails[kThreads / 4];
   ft::Call call{0, 0, mask, window};
   if (!ft::read_call(site, control, capacity, context, call)) return;
   if (mask == ft::kTree && !ft::read_tree(site, parents, depths, call.rows, tree)) return;
@@ -367,70 +408,77 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
   const int first_run = single ? first_split : first_split / ft::kChunk;
   const int low = seen.lo / ft::kSplit, high = (seen.tail + ft::kSplit - 1) / ft::kSplit;
 
-  const int column = blockIdx.y * blockDim.x + threadIdx.x;  // the first of four, by four
+  const unsigned column = blockIdx.y * blockDim.x + threadIdx.x;  // the first of four, by four
+  const unsigned columns = unsigned(d) / 4, queries_before = unsigned(first_run) * queries;
   const Records all(scratch, records, queries, d);
-  auto record = [&](long long at) {
+  auto part = [&](unsigned at) {
     const float2 stats = all.stats[at];
-    return Part{{stats.x, stats.y}, reinterpret_cast<float4 *>(all.values + at * d)[column]};
+    return Part{{stats.x, stats.y},
+                reinterpret_cast<const float4 *>(scratch)[size_t(at) * columns + column]};
   };
-  auto part = [&](int run) { return record((long long)(run - first_run) * queries + blockIdx.x); };
 
   const int place = threadIdx.y * blockDim.x + threadIdx.x;
-  Part total{}, tail{};
-  if (threadIdx.y == 0) tail = record(records + blockIdx.x);
+  if (threadIdx.y == blockDim.y - 1) tails[threadIdx.x] = part(unsigned(records) + blockIdx.x);
+  if (threadIdx.y == 0) totals[threadIdx.x].stats.sum = kNone;
   // A row whose tail holds all that it sees has no splits.
   const int first = low / ft::kChunk;
   const int end = seen.tail > seen.lo ? (high + ft::kChunk - 1) / ft::kChunk : first;
+  // A chunk has left a record for each split, or one.
+  const int each = single ? ft::kChunk : 1;
+  const int begin = single ? low : first, stop = single ? high : end;
   for (int base = first; base < end; base += blockDim.y) {
     const int chunk = base + threadIdx.y;
     if (chunk < end) {
-      Part so_far{};
-      if (single) {
-        const int from = max(low, chunk * ft::kChunk);
-        const int to = min(high, (chunk + 1) * ft::kChunk);
+      const int from = max(begin, chunk * each), to = min(stop, (chunk + 1) * each);
+      unsigned at = unsigned(from) * queries + (blockIdx.x - queries_before);
+      Part so_far{{0.0f, kNone}};
 #pragma unroll 1
-        for (int at = from; at < to; at += kBatch) {
-          Part parts[kBatch];
+      for (int left = to - from; left > 0; left -= kBatch, at += kBatch * queries) {
+        // Past the last it is loaded again, and not added: all loads are under way at once.
+        Part parts[kBatch];
 #pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
-            if (at + i < to) parts[i] = part(at + i);
-          }
-#pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
-            if (at + i == from) {
-              so_far = parts[i];
-            } else if (at + i < to) {
-              add(so_far, parts[i]);
-            }
-          }
+        for (int i = 0; i < kBatch; ++i) parts[i] = part(at + min(i, left - 1) * queries);
+        if (so_far.stats.sum < 0.0f) {
+          so_far = parts[0];
+        } else {
+          add(so_far, parts[0]);
         }
-      } else {
-        so_far = part(chunk);
+#pragma unroll
+        for (int i = 1; i < kBatch; ++i) {
+          if (i < left) add(so_far, parts[i]);
+        }
       }
       values[place] = so_far.value;
       if (threadIdx.x == 0) stats_of[threadIdx.y] = so_far.stats;
     }
     __syncthreads();
     if (threadIdx.y == 0) {
-      for (int i = 0; i < min(int(blockDim.y), end - base); ++i) {
+      Part total = totals[threadIdx.x];
+      // As many as blockDim.y, which would take a register.
+#pragma unroll 2
+      for (int i = 0; i < min(int(kThreads / blockDim.x), end - base); ++i) {
         const Part later{stats_of[i], values[i * blockDim.x + threadIdx.x]};
-        if (base + i == first) {
+        if (total.stats.sum < 0.0f) {
           total = later;
         } else {
           add(total, later);
         }
       }
+      totals[threadIdx.x] = total;
     }
     __syncthreads();
   }
+  __syncthreads();
   if (threadIdx.y != 0) return;
-  if (first < end) {
-    add(total, tail);
-  } else {
+  Part total = totals[threadIdx.x];
+  const Part tail = tails[threadIdx.x];
+  if (total.stats.sum < 0.0f) {
     total = tail;
+  } else {
+    add(total, tail);
   }
   const float factor = 1.0f / total.stats.sum;
-  reinterpret_cast<float4 *>(out + size_t(blockIdx.x) * d)[column] =
+  reinterpret_cast<float4 *>(out)[size_t(blockIdx.x) * columns + column] =
       make_float4(__fmul_rn(total.value.x, factor), __fmul_rn(total.value.y, factor),
                   __fmul_rn(total.value.z, factor), __fmul_rn(total.value.w, factor));
 }

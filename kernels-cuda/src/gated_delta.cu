@@ -128,16 +128,16 @@ struct Head {
   }
 };
 
-// By one warp: loads a tile, brings it to unit length and puts it where all see it;
-// `row_of` gives the row of an entry.
-template <int NV, class RowOf>
-__device__ inline void bring(Tile<NV> &tile, const Args &args, const Head &head, int first,
-                             int count, RowOf row_of) {
-  constexpr int kTile = Sizes<NV>::kTile;
+// By one warp: loads kRows rows of a tile from its row `place` on, brings them to unit length
+// and puts them where all see them; `first` is the entry of the first of them, `row_of` gives
+// the row of an entry.
+template <int kRows, int NV, class RowOf>
+__device__ inline void bring(Tile<NV> &tile, int place, const Args &args, const Head &head,
+                             int first, int count, RowOf row_of) {
   const int lane = threadIdx.x % 32;
-  float k[kTile][NV / 4], q[kTile][NV / 4];
+  float k[kRows][NV / 4], q[kRows][NV / 4];
 #pragma unroll
-  for (int n = 0; n < kTile; ++n) {
+  for (int n = 0; n < kRows; ++n) {
     const bool live = first + n < count;
     const float *from = args.qkv + (live ? row_of(first + n) : 0) * head.width +
                         size_t(head.key_head) * args.dk;
@@ -149,9 +149,9 @@ __device__ inline void bring(Tile<NV> &tile, const Args &args, const Head &head,
       k[n][i] = inside ? next[lane + 32 * i] : 0.0f;
     }
   }
-  float v[kTile * kColumns / 32], alpha = 0.0f, beta = 0.0f;
+  float v[kRows * kColumns / 32], alpha = 0.0f, beta = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kTile * kColumns / 32; ++i) {
+  for (int i = 0; i < kRows * kColumns / 32; ++i) {
     const int n = (32 * i + lane) / kColumns, column = head.first + lane % kColumns;
     v[i] = 0.0f;
     if (first + n < count && column < args.dv) {
@@ -159,43 +159,43 @@ __device__ inline void bring(Tile<NV> &tile, const Args &args, const Head &head,
                       size_t(head.head) * args.dv + column];
     }
   }
-  if (lane < kTile && first + lane < count) {
+  if (lane < kRows && first + lane < count) {
     const size_t at = size_t(row_of(first + lane)) * head.value_heads + head.head;
     alpha = args.alpha[at], beta = args.beta[at];
   }
   const float rate = args.a[head.head], bias = args.dt_bias[head.head];
   // All loads are under way.
 #pragma unroll
-  for (int i = 0; i < kTile * kColumns / 32; ++i) {
-    tile.v[(32 * i + lane) / kColumns][lane % kColumns] = v[i];
+  for (int i = 0; i < kRows * kColumns / 32; ++i) {
+    tile.v[place + (32 * i + lane) / kColumns][lane % kColumns] = v[i];
   }
-  if (lane < kTile) {
-    tile.decay[lane] = expf(__fmul_rn(rate, softplus(__fadd_rn(alpha, bias))));
-    tile.strength[lane] = 1.0f / (1.0f + expf(-beta));
+  if (lane < kRows) {
+    tile.decay[place + lane] = expf(__fmul_rn(rate, softplus(__fadd_rn(alpha, bias))));
+    tile.strength[place + lane] = 1.0f / (1.0f + expf(-beta));
   }
   // Each lane has a factor, of keys, then of queries: roots and quotients take long.
-  float squares[2 * kTile];
+  float squares[2 * kRows];
 #pragma unroll
-  for (int n = 0; n < kTile; ++n) {
-    squares[n] = squares[kTile + n] = 0.0f;
+  for (int n = 0; n < kRows; ++n) {
+    squares[n] = squares[kRows + n] = 0.0f;
 #pragma unroll
     for (int i = 0; i < NV / 4; ++i) {
       squares[n] = fmaf(k[n][i], k[n][i], squares[n]);
-      squares[kTile + n] = fmaf(q[n][i], q[n][i], squares[kTile + n]);
+      squares[kRows + n] = fmaf(q[n][i], q[n][i], squares[kRows + n]);
     }
   }
   const float square = __fadd_rn(spread_sums<16>(squares), args.eps);
   const float unit = 1.0f / sqrtf(square);
   const float factor = lane < 16 ? unit : __fmul_rn(unit, 1.0f / sqrtf(float(args.dk)));
 #pragma unroll
-  for (int n = 0; n < kTile; ++n) {
-    constexpr int kLanes = 16 / kTile;
+  for (int n = 0; n < kRows; ++n) {
+    constexpr int kLanes = 16 / kRows;
     const float by_k = __shfl_sync(kAll, factor, kLanes * n);
-    const float by_q = __shfl_sync(kAll, factor, kLanes * (kTile + n));
+    const float by_q = __shfl_sync(kAll, factor, kLanes * (kRows + n));
 #pragma unroll
     for (int i = 0; i < NV / 4; ++i) {
-      tile.k[n][lane + 32 * i] = __fmul_rn(k[n][i], by_k);
-      tile.q[n][lane + 32 * i] = __fmul_rn(q[n][i], by_q);
+      tile.k[place + n][lane + 32 * i] = __fmul_rn(k[n][i], by_k);
+      tile.q[place + n][lane + 32 * i] = __fmul_rn(q[n][i], by_q);
     }
   }
 }
@@ -268,6 +268,11 @@ __device__ inline float step(float (&s)[NV], const Tile<NV> &tile, int row, int 
   return joined(chains);
 }
 
+// All of the block, from both of its loops.
+__device__ inline void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
 template <int NV, bool TREE>
 __device__ inline void run(const Args &args) {
   using S = Sizes<NV>;
@@ -281,11 +286,16 @@ __device__ inline void run(const Args &args) {
   const int column = head.first + local;
   const bool works = threadIdx.x < kWorkers;
   const bool live = works && column < args.dv;
-  float *const memory =
-      live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
+  // Where a column's state lies in memory: in shared memory until it is wanted again.
+  __shared__ float *states[kColumns];
   float s[NV];
-  // No predecessor that still runs writes the state (`Launch::publishes`), or the tree.
-  load_state(s, memory, args);
+  if (works) {
+    float *const state =
+        live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
+    // No predecessor that still runs writes the state (`Launch::publishes`), or the tree.
+    load_state(s, state, args);
+    if (threadIdx.x % 8 == 0) states[local] = state;
+  }
 
   int count = rows;
   bool listed = false;
@@ -332,17 +342,34 @@ __device__ inline void run(const Args &args) {
   };
 
   constexpr int kTile = S::kTile;
+  constexpr int kEach = 2;  // rows of the first tile that a warp brings
+  if (!works) {
+    // Apart from the others' loop: what brings rows has no state in registers. The second tile
+    // comes while the others bring the first.
+    for (int turn = 0; turn <= (count + kTile - 1) / kTile; ++turn) {
+      const int number = turn == 0 ? 1 : turn, first = number * kTile;
+      if (turn != 1 && first < count) {
+        bring<kTile>(tiles[number % 2], 0, args, head, first, count, row_of);
+      }
+      meet();
+    }
+    return;
+  }
+  if (const int place = threadIdx.x / 32 * kEach; place < kTile) {
+    bring<kEach>(tiles[0], place, args, head, place, count, row_of);
+  }
+  meet();
   // Code that runs once is slow to fetch: what there is twice of is kept in loops.
-  for (int first = -kTile, turn = 1; first < count; first += kTile, turn ^= 1) {
+  for (int first = 0, turn = 0; first < count; first += kTile, turn ^= 1) {
     const Tile<NV> &tile = tiles[turn];
-    if (!works) {
-      if (first + kTile < count) bring(tiles[turn ^ 1], args, head, first + kTile, count, row_of);
-    } else if (first < 0) {
-      // The first tile is on its way.
-    } else if (!listed && first + kTile <= count) {
+    if (!listed && first + kTile <= count) {
       float outs[kTile];
 #pragma unroll
-      for (int n = 0; n < kTile; ++n) outs[n] = step(s, tile, n, local, true);
+      for (int n = 0; n < kTile; ++n) {
+        // Nothing is loaded across it: so much ahead there would not be registers for.
+        if (n == 5) __syncwarp();
+        outs[n] = step(s, tile, n, local, true);
+      }
       const float out = spread_sums<4>(outs);
       const int n = threadIdx.x % 8 / (8 / kTile);
       if (threadIdx.x % (8 / kTile) == 0) put(first + n, out);
@@ -352,7 +379,7 @@ __device__ inline void run(const Args &args) {
 #pragma unroll 1
       for (int at = first; at < min(count, first + kTile); ++at) {
         const unsigned entry = entry_of(at);
-        if (entry & kInitial) load_state(s, memory, args);
+        if (entry & kInitial) load_state(s, states[local], args);
         const unsigned load = entry >> kLoadShift & kPlaceMask;
         const unsigned save = entry >> kSaveShift & kPlaceMask;
         if (load) move(load, true);
@@ -365,9 +392,9 @@ __device__ inline void run(const Args &args) {
       const float out = column_sum(part);
       if (before >= 0 && threadIdx.x % 8 == 0) put(before, out);
     }
-    __syncthreads();
+    meet();
   }
-  if (!TREE && live) store_state(s, memory, args);
+  if (!TREE && live) store_state(s, states[local], args);
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 
 #include "linear_prefill.cuh"
 
+// Its decoder needs the registers.
+template <>
+constexpr int ft::linear::kPairsAtOnce<ft::fragment::Decoded<ft::quant::NVFP4>> = 1;
+
 #define BOTH(type, Type)                                          \
   FT_LINEAR_STEP(type, 64, ft::fragment::Decoded<ft::quant::Type>) \
   FT_LINEAR_PREFILL(type, ft::linear::Rows16<ft::fragment::Decoded<ft::quant::Type>>)

@@ -194,7 +194,9 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &Attention) -> Result<CudaKernel, Dev
     let k = Cache::new(bind, &op.cache.k, sizes.lane_values())?;
     let v = Cache::new(bind, &op.cache.v, 2)?;
     let types = [op.cache.k.dtype(), op.cache.v.dtype()];
-    let aligned = bind.wide(&[k.memory.address(), v.memory.address(), out.address()])
+    let addresses = [q.address(), k.memory.address(), v.memory.address(), out.address()];
+    let aligned = bind.wide(&addresses)
+        && sizes.q_stride.is_multiple_of(4)
         && sizes.kv_heads * sizes.head_dim <= MAX_SLOT;
     let shape = Shape::of(bind.target(), sizes.head_dim, types, aligned);
     match (shape, op.regime) {

@@ -67,7 +67,7 @@ impl Shape {
     /// Bytes of shared memory: the larger of the kernel's `SplitRoom` and `TailRoom`.
     fn step_shared(self, tiles: usize) -> usize {
         let split = tiles * (32 * self.head_dim + 5024);
-        split.max(tiles.min(2) * (32 * self.head_dim + 4352) + 6656)
+        split.max(32 * self.head_dim + 4352 + 6656)
     }
 
     fn step(self, tiles: usize) -> &'static str {
@@ -174,7 +174,7 @@ pub(super) fn step(
     let tiles = shape.step_tiles(sizes.rows * sizes.group);
     let blocks = |queries: usize| (sizes.rows * sizes.group).div_ceil(queries) * sizes.kv_heads;
     let items = blocks(8 * tiles).checked_mul(sizes.splits());
-    let items = items.and_then(|n| n.checked_add(blocks(8 * tiles.min(2)))).ok_or_else(overflow)?;
+    let items = items.and_then(|n| n.checked_add(blocks(8))).ok_or_else(overflow)?;
     bind.int(items)?;
     let grid = items.min(2 * bind.limits().units as usize).max(1);
 
@@ -247,7 +247,9 @@ mod tests {
         for (number, kib) in [(75, 64), (86, 99), (90, 227)] {
             let target = Target { number, specific: false };
             let shape = Shape::of(target, 256, [DType::F16; 2], true).unwrap();
-            assert!(shape.prefill_shared() <= kib << 10);
+            // What the kernel keeps beside it, on all but sm_75.
+            let kept = if number == 75 { 0 } else { 512 };
+            assert!(shape.prefill_shared() + kept <= kib << 10);
             // With the tree and the plan, below 1 KiB.
             let step = shape.step_shared(shape.step_tiles(usize::MAX));
             assert!(step + (1 << 10) <= kib << 10);
