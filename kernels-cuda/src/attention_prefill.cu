@@ -94,8 +94,9 @@ __device__ inline void take_queries(const float *low_row, const float *high_row,
   }
 }
 
-// What is wanted now and then: in shared memory, since registers have other things to hold;
-// on sm_75, whose shared memory is full, in registers.
+// What is wanted now and then: in shared memory, since registers have other things to hold,
+// and behind the tiles, whose places are exclusive ors of addresses; on sm_75, whose shared
+// memory is full, in registers.
 struct Kept {
   int first, live;       // first row of the block, rows there are of it on
   int head, head_bytes;  // of the queries, and where its keys lie in a slot
@@ -115,10 +116,14 @@ __device__ inline void prefill(const Args &args) {
   const int block = blocks - 1 - int(blockIdx.x) / q_heads;
   const int head = int(blockIdx.x) % q_heads;
   if (block * kRows >= call.rows) return;
+  constexpr int kHeld = held<D>(), kStored = 2 * (D / 16) - kHeld;
+  char *const tiles = reinterpret_cast<char *>(shared + 4 * kStored * 32);  // K, V; stages
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   Kept kept;
 #else
-  __shared__ Kept kept;
+  Kept &kept = *reinterpret_cast<Kept *>(tiles + kStages * 2 * kTile);
+  // ops/attention/tensor.rs of the driver knows the same.
+  static_assert(sizeof(Kept) <= 320, "");
 #endif
   if (!ft::kModern || threadIdx.x == 0) {
     const int before = call.before + block * kRows, live = call.rows - block * kRows;
@@ -136,10 +141,8 @@ __device__ inline void prefill(const Args &args) {
     const long long at = (long long)min(row, call.rows - 1) * q_heads + head;
     return args.q + at * args.q_stride;
   };
-  constexpr int kHeld = held<D>(), kStored = 2 * (D / 16) - kHeld;
   uint32_t high[kHeld][4];
   uint4 *const low = shared + warp * kStored * 32 + lane;
-  char *const tiles = reinterpret_cast<char *>(shared + 4 * kStored * 32);  // K, V; stages
   float factors[2];
   take_queries<D, kBfloatK>(query(rows[0]), query(rows[1]), high, low, factors);
   // Scores in units of log2, from products of the raised queries.

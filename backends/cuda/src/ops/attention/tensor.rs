@@ -114,11 +114,13 @@ impl Shape {
     }
 
     /// Bytes of shared memory: low parts of queries, high parts that registers do not hold,
-    /// keys and values of each stage.
+    /// keys and values of each stage, and what the kernel keeps there.
     fn prefill_shared(self) -> usize {
         let stages = if self.modern { 2 } else { 1 };
         let high = if self.roomy && self.head_dim == 256 { PREFILL.0 / 2 } else { 0 };
-        2 * self.head_dim * (PREFILL.0 + high + stages * 2 * STEP_KEYS)
+        // `Kept`, behind the tiles.
+        let kept = if self.modern { 320 } else { 0 };
+        2 * self.head_dim * (PREFILL.0 + high + stages * 2 * STEP_KEYS) + kept
     }
 }
 
