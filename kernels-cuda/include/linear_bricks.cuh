@@ -27,9 +27,10 @@
 
 namespace ft::linear {
 
-// Some of a block's threads meet: those of barrier `number`.
-__device__ inline void meet(int number, int warps) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(32 * warps) : "memory");
+// Some of a block's threads meet: those of barrier kNumber.
+template <int kNumber>
+__device__ inline void meet(int warps) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "r"(32 * warps) : "memory");
 }
 
 // A stored brick in registers.
@@ -120,7 +121,7 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
     }
     copies_commit();
     copies_wait<0>();
-    meet(2, o.helpers);
+    meet<2>(o.helpers);
     for (int tile = share.first_tile + helper; tile < share.end_tile; tile += o.helpers) {
       const bool more_tiles = tile + o.helpers < share.end_tile;
       float sums[kColumns][4] = {};
@@ -147,7 +148,11 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
     for (int i = 0; i < share.run_units; i++) {
       copies_wait<0>();
       // The unit is there for all, and everyone is done with the stage that is filled next.
-      meet(1, workers);
+      if (Type::kHelped) {
+        meet<1>(workers);
+      } else {
+        __syncthreads();
+      }
       const bool more_units = i + 1 < share.run_units;
       if (more_units || more_tiles) load(stage ^ 1, more_units ? i + 1 : 0);
       if (i < share.own_units) {

@@ -3,9 +3,9 @@
 // Layouts: qkv [M, 2 Hk dk + Hv dv], queries, keys, values; alpha, beta [M, Hv]; a,
 // dt_bias [Hv]; state [Hv, dv, dk]; out [M, Hv, dv]. All F32.
 //
-// Launch: a block of 5 warps for 16 of a head's dv columns: grid (dv / 16, Hv). A column's
-// state lies in the registers of 8 lanes of the first 4 warps, element `32 i + 4 j + r` in
-// lane j, for the whole call. Rows come in tiles through shared memory: the last warp loads
+// Launch: a block of 3 warps for 16 of a head's dv columns: grid (dv / 16, Hv). A column's
+// state lies in the registers of 8 lanes of the first 2 warps, element `32 i + 4 j + r` in
+// lane j, for the whole call; lanes have two columns, which share what is read of a row. Rows come in tiles through shared memory: the last warp loads
 // them and brings them to unit length while the others work on the tile before.
 //
 // A kernel follows a list of entries, one row each: rows 0, 1, 2..., the rows of a path,
@@ -28,8 +28,10 @@ namespace {
 using namespace ft::delta;
 
 constexpr int kColumns = 16;
-constexpr int kWorkers = 8 * kColumns;     // threads with a state
-constexpr int kThreads = kWorkers + 32;    // and the warp that brings the rows
+constexpr int kOwn = 2;                       // columns of a thread, kColumns / kOwn apart
+constexpr int kApart = kColumns / kOwn;
+constexpr int kWorkers = 8 * kApart;          // threads with a state
+constexpr int kThreads = kWorkers + 32;       // and the warp that brings the rows
 
 struct Args {
   ft::Site site;
@@ -62,7 +64,7 @@ struct Nothing {};
 // What only trees need.
 template <int NV>
 struct TreeRoom {
-  float4 kept[Sizes<NV>::kPlaces][NV / 4][kWorkers];
+  float4 kept[Sizes<NV>::kPlaces][kOwn][NV / 4][kWorkers];
   Walk<Sizes<NV>::kPlaces> walk;
 };
 
@@ -213,7 +215,9 @@ __device__ inline void load_state(float (&s)[NV], const float *column, const Arg
       continue;
     }
 #pragma unroll
-    for (int r = 0; r < 4; ++r) s[4 * i + r] = column && at + r < args.dk ? __ldcg(column + at + r) : 0.0f;
+    for (int r = 0; r < 4; ++r) {
+      s[4 * i + r] = column && at + r < args.dk ? __ldcg(column + at + r) : 0.0f;
+    }
   }
 }
 
@@ -235,37 +239,51 @@ __device__ inline void store_state(const float (&s)[NV], float *column, const Ar
   }
 }
 
-// One row of one column; returns this lane's part of its output. `keep` is the same for
-// all of the block.
+// One row of a thread's columns, the first of which is `column`; gives this lane's part of
+// their outputs. `keep` is the same for all of the block.
 template <int NV>
-__device__ inline float step(float (&s)[NV], const Tile<NV> &tile, int row, int column,
-                             bool keep) {
+__device__ inline void step(float (&s)[kOwn][NV], const Tile<NV> &tile, int row, int column,
+                            bool keep, float (&out)[kOwn]) {
   const int j = threadIdx.x % 8;
   const float decay = tile.decay[row], strength = tile.strength[row];
   float k[NV];
-  float chains[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  float chains[kOwn][4] = {};
 #pragma unroll
   for (int i = 0; i < NV / 4; ++i) {
     const float4 x = *reinterpret_cast<const float4 *>(&tile.k[row][32 * i + 4 * j]);
     k[4 * i] = x.x, k[4 * i + 1] = x.y, k[4 * i + 2] = x.z, k[4 * i + 3] = x.w;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) chains[r] = fmaf(s[4 * i + r], k[4 * i + r], chains[r]);
+    for (int c = 0; c < kOwn; ++c) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        chains[c][r] = fmaf(s[c][4 * i + r], k[4 * i + r], chains[c][r]);
+      }
+    }
   }
-  const float known = column_sum(joined(chains));
-  const float write = __fmul_rn(strength, fmaf(-decay, known, tile.v[row][column]));
-  chains[0] = chains[1] = chains[2] = chains[3] = 0.0f;
+  float write[kOwn];
+#pragma unroll
+  for (int c = 0; c < kOwn; ++c) {
+    const float known = column_sum(joined(chains[c]));
+    write[c] = __fmul_rn(strength, fmaf(-decay, known, tile.v[row][column + c * kApart]));
+    chains[c][0] = chains[c][1] = chains[c][2] = chains[c][3] = 0.0f;
+  }
 #pragma unroll
   for (int i = 0; i < NV / 4; ++i) {
     const float4 x = *reinterpret_cast<const float4 *>(&tile.q[row][32 * i + 4 * j]);
     const float q[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const float now = fmaf(write, k[4 * i + r], __fmul_rn(decay, s[4 * i + r]));
-      chains[r] = fmaf(now, q[r], chains[r]);
-      if (keep) s[4 * i + r] = now;
+    for (int c = 0; c < kOwn; ++c) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        float &state = s[c][4 * i + r];
+        const float now = fmaf(write[c], k[4 * i + r], __fmul_rn(decay, state));
+        chains[c][r] = fmaf(now, q[r], chains[c][r]);
+        if (keep) state = now;
+      }
     }
   }
-  return joined(chains);
+#pragma unroll
+  for (int c = 0; c < kOwn; ++c) out[c] = joined(chains[c]);
 }
 
 // All of the block, from both of its loops.
@@ -282,19 +300,20 @@ __device__ inline void run(const Args &args) {
   const int rows = max(0, ft::rows_ahead(args.site, args.control, args.capacity));
 
   const Head head(args);
-  const int local = threadIdx.x / 8;  // of the block's columns
-  const int column = head.first + local;
+  const int local = threadIdx.x / 8;  // of the block's columns, the thread's first
   const bool works = threadIdx.x < kWorkers;
-  const bool live = works && column < args.dv;
+  auto is_live = [&](int c) { return head.first + local + c * kApart < args.dv; };
   // Where a column's state lies in memory: in shared memory until it is wanted again.
   __shared__ float *states[kColumns];
-  float s[NV];
-  if (works) {
+  float s[kOwn][NV];
+  // No predecessor that still runs writes the state (`Launch::publishes`), or the tree.
+#pragma unroll
+  for (int c = 0; works && c < kOwn; ++c) {
+    const size_t column = head.first + local + c * kApart;
     float *const state =
-        live ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
-    // No predecessor that still runs writes the state (`Launch::publishes`), or the tree.
-    load_state(s, state, args);
-    if (threadIdx.x % 8 == 0) states[local] = state;
+        is_live(c) ? args.state + (size_t(head.head) * args.dv + column) * args.dk : nullptr;
+    load_state(s[c], state, args);
+    if (threadIdx.x % 8 == 0) states[local + c * kApart] = state;
   }
 
   int count = rows;
@@ -322,27 +341,29 @@ __device__ inline void run(const Args &args) {
     }
   };
 
-  auto put = [&](int at, float out) {
-    if (live && args.out) {
-      args.out[(size_t(row_of(at)) * head.value_heads + head.head) * args.dv + column] = out;
+  auto put = [&](int at, int c, float out) {
+    if (is_live(c) && args.out) {
+      args.out[(size_t(row_of(at)) * head.value_heads + head.head) * args.dv + head.first + local +
+               c * kApart] = out;
     }
   };
   auto move = [&](unsigned place, bool load) {
     if constexpr (TREE) {
 #pragma unroll
-      for (int i = 0; i < NV / 4; ++i) {
-        float4 &kept = room.kept[place - 1][i][threadIdx.x];
+      for (int i = 0; i < kOwn * NV / 4; ++i) {
+        float *const four = &s[i / (NV / 4)][i % (NV / 4) * 4];
+        float4 &kept = room.kept[place - 1][i / (NV / 4)][i % (NV / 4)][threadIdx.x];
         if (load) {
-          s[4 * i] = kept.x, s[4 * i + 1] = kept.y, s[4 * i + 2] = kept.z, s[4 * i + 3] = kept.w;
+          four[0] = kept.x, four[1] = kept.y, four[2] = kept.z, four[3] = kept.w;
         } else {
-          kept = make_float4(s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]);
+          kept = make_float4(four[0], four[1], four[2], four[3]);
         }
       }
     }
   };
 
   constexpr int kTile = S::kTile;
-  constexpr int kEach = 2;  // rows of the first tile that a warp brings
+  constexpr int kEach = kTile * 32 / kWorkers;  // rows of the first tile that a warp brings
   if (!works) {
     // Apart from the others' loop: what brings rows has no state in registers. The second tile
     // comes while the others bring the first.
@@ -355,46 +376,62 @@ __device__ inline void run(const Args &args) {
     }
     return;
   }
-  if (const int place = threadIdx.x / 32 * kEach; place < kTile) {
-    bring<kEach>(tiles[0], place, args, head, place, count, row_of);
-  }
+  const int place = threadIdx.x / 32 * kEach;
+  bring<kEach>(tiles[0], place, args, head, place, count, row_of);
   meet();
   // Code that runs once is slow to fetch: what there is twice of is kept in loops.
   for (int first = 0, turn = 0; first < count; first += kTile, turn ^= 1) {
     const Tile<NV> &tile = tiles[turn];
     if (!listed && first + kTile <= count) {
-      float outs[kTile];
+      float outs[kOwn][kTile];
 #pragma unroll
       for (int n = 0; n < kTile; ++n) {
+        float out[kOwn];
         // Nothing is loaded across it: so much ahead there would not be registers for.
-        if (n == 5) __syncwarp();
-        outs[n] = step(s, tile, n, local, true);
+        if (n % 2 == 0) __syncwarp();
+        step(s, tile, n, local, true, out);
+#pragma unroll
+        for (int c = 0; c < kOwn; ++c) outs[c][n] = out[c];
       }
-      const float out = spread_sums<4>(outs);
       const int n = threadIdx.x % 8 / (8 / kTile);
-      if (threadIdx.x % (8 / kTile) == 0) put(first + n, out);
+#pragma unroll
+      for (int c = 0; c < kOwn; ++c) {
+        const float out = spread_sums<4>(outs[c]);
+        if (threadIdx.x % (8 / kTile) == 0) put(first + n, c, out);
+      }
     } else {
-      float part = 0.0f;  // of the row before: its sum goes along with the next row's work
+      float parts[kOwn] = {};  // of the row before: its sums go along with the next row's work
       int before = -1;
+      auto end = [&] {
+#pragma unroll
+        for (int c = 0; c < kOwn; ++c) {
+          const float out = column_sum(parts[c]);
+          if (before >= 0 && threadIdx.x % 8 == 0) put(before, c, out);
+        }
+      };
 #pragma unroll 1
       for (int at = first; at < min(count, first + kTile); ++at) {
         const unsigned entry = entry_of(at);
-        if (entry & kInitial) load_state(s, states[local], args);
+        if (entry & kInitial) {
+#pragma unroll
+          for (int c = 0; c < kOwn; ++c) load_state(s[c], states[local + c * kApart], args);
+        }
         const unsigned load = entry >> kLoadShift & kPlaceMask;
         const unsigned save = entry >> kSaveShift & kPlaceMask;
         if (load) move(load, true);
-        const float out = column_sum(part);
-        part = step(s, tile, at - first, local, (entry & kKeep) != 0);
-        if (before >= 0 && threadIdx.x % 8 == 0) put(before, out);
+        end();
+        step(s, tile, at - first, local, (entry & kKeep) != 0, parts);
         before = entry & kOutput ? at : -1;
         if (save) move(save, false);
       }
-      const float out = column_sum(part);
-      if (before >= 0 && threadIdx.x % 8 == 0) put(before, out);
+      end();
     }
     meet();
   }
-  if (!TREE && live) store_state(s, states[local], args);
+#pragma unroll
+  for (int c = 0; !TREE && c < kOwn; ++c) {
+    if (is_live(c)) store_state(s[c], states[local + c * kApart], args);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ use crate::launch::{CudaKernel, Launch};
 use crate::memory::View;
 
 /// Threads of a block: `kThreads`.
-const THREADS: u32 = 160;
+const THREADS: u32 = 96;
 
 /// Values of a head that a block works on: `kColumns`.
 const COLUMNS: usize = 16;
