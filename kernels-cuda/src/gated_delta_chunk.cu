@@ -8,15 +8,16 @@
 // and its value heads, one after the other. Chunks count from row `first`, a multiple of 64
 // from where the call starts; blocks past the live rows do nothing. A warp has 16 rows of
 // the products of keys and queries with keys, on tensor cores, in registers for all of its
-// heads. The triangular system is solved in F32, a column in a lane, without exchange.
+// heads. 1 + A is inverted in place in shared memory (delta_inverse.cuh).
 //
 // Order of sums: norms, four in a lane, then a butterfly; products, by 16 keys; G in
-// F64, pairs of rows, then a scan of 5 steps; the solver, four chains over j, then (0 + 1) +
-// (2 + 3). Nothing depends on other chunks or on the number of rows.
+// F64, pairs of rows, then a scan of 5 steps. Nothing depends on other chunks or on the
+// number of rows.
 // Bound: memory, for a chunk 512 dk bytes of q and k of a key head in and 256 DK out, 16.5 KB
-// out of a value head; beside it 64^3 / 6 multiply-adds in F32 of a value head.
+// out of a value head. In practice the waits between the steps of a chunk.
 
 #include "delta_chunk.cuh"
+#include "delta_inverse.cuh"
 #include "reduce.cuh"
 
 namespace {
@@ -24,10 +25,7 @@ namespace {
 using namespace ft::delta;
 
 constexpr int kThreads = 128;
-
-// Floats of a row of A: rows 8 apart in banks, so that pairs of columns of eight rows are
-// written at once.
-constexpr int kStride = kChunk + 8;
+constexpr int kWarps = kThreads / 32;
 
 struct Args {
   ft::Site site;
@@ -38,28 +36,30 @@ struct Args {
   float eps;
 };
 
-template <int DK>
-struct Room {
-  union {
-    struct {
-      char keys[kTileBytes<DK>], queries[kTileBytes<DK>];
-    };
-    struct {
-      float a[kChunk][kStride];
-      char solver[kSquareBytes], scores[kSquareBytes];
-    };
-  };
+struct Gates {
   Factors factors;
   float2 sums[kChunk];  // G in units of log 2, and what its rounding leaves off
   float strength[kChunk];
 };
 
-// By one warp: brings four rows of keys or queries to unit length, in binary16, and leaves
+template <int DK>
+struct Room {
+  union {
+    char keys[kKeyBytes<DK>];
+    struct {
+      Square a;  // then the solver
+      char scores[kSquareBytes];
+    };
+  };
+  Gates gates[kWarps];  // of as many value heads
+};
+
+// By one warp: brings eight rows of keys or queries to unit length, in binary16, and leaves
 // them in shared and scratch memory.
 template <int DK>
 __device__ inline void bring(char *tile, char *memory, const float *head, size_t width, int row,
                              int count, int dk, float eps) {
-  constexpr int kEach = DK / 32, kRows = 4;
+  constexpr int kEach = DK / 32, kRows = 8;
   const int lane = threadIdx.x % 32;
   float x[kRows][kEach];
 #pragma unroll
@@ -92,7 +92,8 @@ __device__ inline void bring(char *tile, char *memory, const float *head, size_t
 #pragma unroll
   for (int n = 0; n < kRows; ++n) {
     const float unit = 1.0f / sqrtf(squares[n] + eps);
-    const uint32_t at = place<DK>(row + n, lane * kEach / 8) + 2 * kEach * lane % 16;
+    const uint32_t at = kEach * lane / 64 * kLineBytes +
+                        place(row + n, kEach * lane % 64 / 8) + 2 * kEach * lane % 16;
     uint32_t half[kEach / 2];
 #pragma unroll
     for (int i = 0; i < kEach / 2; ++i) {
@@ -110,9 +111,8 @@ __device__ inline void bring(char *tile, char *memory, const float *head, size_t
 }
 
 // By one warp: decays and strengths of a head, two rows in a lane.
-template <int DK>
-__device__ inline void gates(Room<DK> &room, const Args &args, int head, int row, int count) {
-  const int lane = threadIdx.x;
+__device__ inline void make(Gates &gates, const Args &args, int head, int row, int count) {
+  const int lane = threadIdx.x % 32;
   const float rate = args.a[head], bias = args.dt_bias[head];
   double g[2];
 #pragma unroll
@@ -127,7 +127,7 @@ __device__ inline void gates(Room<DK> &room, const Args &args, int head, int row
       // Zero in F32, and so are powers of differences; infinities would leave none.
       if (g[r] < -1024.0) g[r] = -1024.0;
     }
-    room.strength[i] = strength;
+    gates.strength[i] = strength;
   }
   double sum = g[0] + g[1];
 #pragma unroll
@@ -141,41 +141,34 @@ __device__ inline void gates(Room<DK> &room, const Args &args, int head, int row
     const int i = 2 * lane + r;
     const double now = r ? sum : sum - g[1];
     const float high = float(now);
-    room.sums[i] = make_float2(high, float(now - double(high)));
-    room.factors.before[i] = exp2f(high);
-    room.factors.after[i] = exp2f(float(last - now));
+    gates.sums[i] = make_float2(high, float(now - double(high)));
+    gates.factors.before[i] = exp2f(high);
+    gates.factors.after[i] = exp2f(float(last - now));
   }
 }
 
-// Column `FIRST + lane` of the solver, its rows from `FIRST` on; all before are zeros.
-template <int FIRST>
-__device__ inline void solve(const float (&a)[kChunk][kStride], char *solver, float strength) {
-  constexpr int kCount = kChunk - FIRST;
-  const int lane = threadIdx.x % 32, column = FIRST + lane;
-  float x[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    float chains[4] = {i == lane ? 1.0f : 0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int j = 0; j < i; j += 4) {
-      const float4 row = *reinterpret_cast<const float4 *>(&a[FIRST + i][FIRST + j]);
-      const float four[4] = {row.x, row.y, row.z, row.w};
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        if (j + r < i) chains[r] = fmaf(-four[r], x[j + r], chains[r]);
-      }
+// By all threads: the solver and the scores, and factors.
+__device__ inline void leave(char *memory, const Square &solver, const char *scores,
+                             const Gates &gates) {
+#pragma unroll 1
+  for (int at = threadIdx.x; at < kChunk * 8; at += kThreads) {
+    const int row = at / 8, piece = at % 8;
+    uint4 half = make_uint4(0, 0, 0, 0);
+    if (piece / 2 <= row / 16) {
+      const float4 *x = reinterpret_cast<const float4 *>(&solver[row][8 * piece]);
+      const float4 *by = reinterpret_cast<const float4 *>(&gates.strength[8 * piece]);
+      half = make_uint4(ft::pack_half(x[0].x * by[0].x, x[0].y * by[0].y),
+                        ft::pack_half(x[0].z * by[0].z, x[0].w * by[0].w),
+                        ft::pack_half(x[1].x * by[1].x, x[1].y * by[1].y),
+                        ft::pack_half(x[1].z * by[1].z, x[1].w * by[1].w));
     }
-    x[i] = (chains[0] + chains[1]) + (chains[2] + chains[3]);
-    char *to = solver + place<kChunk>(FIRST + i, column / 8) + 2 * (column % 8);
-    *reinterpret_cast<__half *>(to) = __float2half_rn(x[i] * strength);
+    *reinterpret_cast<uint4 *>(memory + place(row, piece)) = half;
+    *reinterpret_cast<uint4 *>(memory + kSquareBytes + 16 * at) =
+        *reinterpret_cast<const uint4 *>(scores + 16 * at);
   }
-}
-
-// By `kBy` threads from `thread` on.
-template <int kBy>
-__device__ inline void copy(char *to, const char *from, int bytes, int thread) {
-  for (int at = 16 * thread; at < bytes; at += 16 * kBy) {
-    *reinterpret_cast<uint4 *>(to + at) = *reinterpret_cast<const uint4 *>(from + at);
+  if (threadIdx.x < sizeof(Factors) / 16) {
+    reinterpret_cast<uint4 *>(memory + 2 * kSquareBytes)[threadIdx.x] =
+        reinterpret_cast<const uint4 *>(&gates.factors)[threadIdx.x];
   }
 }
 
@@ -188,6 +181,9 @@ __device__ inline void run(const Args &args) {
   const int key_heads = gridDim.x, key_head = blockIdx.x;
   const int group = args.value_heads / key_heads;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const auto value_head = [&](int member) {
+    return args.tiled ? member * key_heads + key_head : key_head * group + member;
+  };
 
   {
     const size_t width =
@@ -196,10 +192,10 @@ __device__ inline void run(const Args &args) {
     const float *keys = queries + size_t(key_heads) * args.dk;
     char *memory = args.keys + (size_t(blockIdx.y) * key_heads + key_head) * kKeyBytes<DK>;
 #pragma unroll 1
-    for (int n = 16 * warp; n < 16 * warp + 16; n += 4) {
+    for (int n = 16 * warp; n < 16 * warp + 16; n += 8) {
       bring<DK>(room.keys, memory, keys, width, n, count, args.dk, args.eps);
-      bring<DK>(room.queries, memory + kTileBytes<DK>, queries, width, n,
-                count, args.dk, args.eps);
+      bring<DK>(room.keys + kSquareBytes, memory + kSquareBytes, queries, width, n, count,
+                args.dk, args.eps);
     }
   }
   __syncthreads();
@@ -207,19 +203,20 @@ __device__ inline void run(const Args &args) {
   // Tiles of 8 columns up to the diagonal.
   float kk[8][4] = {}, qk[8][4] = {};
   {
-    const uint32_t keys = ft::shared_address(room.keys);
-    const uint32_t row_k = keys + pieces_first<DK>(lane) + 16 * warp * 2 * DK;
-    const uint32_t row_q = row_k + kTileBytes<DK>, column = keys + rows_first<DK>(lane);
+    const uint32_t tile = ft::shared_address(room.keys);
+    const uint32_t row_k = tile + pieces_first(lane) + 16 * warp * kRowBytes;
+    const uint32_t column = tile + rows_first(lane);
 #pragma unroll
     for (int i = 0; i < DK / 16; ++i) {
+      const uint32_t line = i / 4 * kLineBytes, at = 32 * (i % 4);
       uint32_t k[4], q[4];
-      ft::matrices(k, row_k ^ 32 * i);
-      ft::matrices(q, row_q ^ 32 * i);
+      ft::matrices(k, (row_k ^ at) + line);
+      ft::matrices(q, (row_k ^ at) + line + kSquareBytes);
 #pragma unroll
       for (int n = 0; n < 8; n += 2) {
         if (n > 2 * warp) continue;
         uint32_t b[4];
-        ft::matrices(b, (column ^ 32 * i) + 8 * n * 2 * DK);
+        ft::matrices(b, (column ^ at) + line + 8 * n * kRowBytes);
         ft::mma<false>(kk[n], k, b[0], b[1]);
         ft::mma<false>(kk[n + 1], k, b[2], b[3]);
         ft::mma<false>(qk[n], q, b[0], b[1]);
@@ -230,21 +227,27 @@ __device__ inline void run(const Args &args) {
 
 #pragma unroll 1
   for (int member = 0; member < group; ++member) {
-    const int head = args.tiled ? member * key_heads + key_head : key_head * group + member;
-    char *memory = args.heads + (size_t(blockIdx.y) * args.value_heads + head) * kHeadBytes;
-    if (warp == 0) gates(room, args, head, row, count);
-    __syncthreads();  // also the last reading of keys and queries
+    if (member % kWarps == 0) {
+      if (member > 0) __syncthreads();
+      if (member + warp < group) make(room.gates[warp], args, value_head(member + warp), row, count);
+    }
+    __syncthreads();  // also the last reading of keys and queries, and of the head before
+    const Gates &gates = room.gates[member % kWarps];
 
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int i = 16 * warp + 8 * r + g;
-      const float2 now = room.sums[i];
-      const float strength = room.strength[i];
+      const float2 now = gates.sums[i];
+      const float strength = gates.strength[i];
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        if (n > 2 * warp + 1) continue;
         const int j = 8 * n + 2 * t;
-        const float4 then = *reinterpret_cast<const float4 *>(&room.sums[j]);
+        uint32_t *to = reinterpret_cast<uint32_t *>(room.scores + place(i, n) + 4 * t);
+        if (n > 2 * warp + 1) {
+          *to = 0;
+          continue;
+        }
+        const float4 then = *reinterpret_cast<const float4 *>(&gates.sums[j]);
         // Powers of what is past the diagonal could overflow.
         const float first = j <= i ? exp2f((now.x - then.x) + (now.y - then.y)) : 0.0f;
         const float second = j < i ? exp2f((now.x - then.z) + (now.y - then.w)) : 0.0f;
@@ -254,30 +257,21 @@ __device__ inline void run(const Args &args) {
         *reinterpret_cast<float2 *>(&room.a[i][j]) = a;
         const float x = j <= i ? qk[n][2 * r] * first : 0.0f;
         const float y = j < i ? qk[n][2 * r + 1] * second : 0.0f;
-        *reinterpret_cast<uint32_t *>(room.scores + place<kChunk>(i, n) + 4 * t) =
-            ft::pack_half(x, y);
+        *to = ft::pack_half(x, y);
       }
     }
     __syncthreads();
-
-    if (warp == 0) {
-      solve<0>(room.a, room.solver, room.strength[lane]);
-    } else if (warp == 1) {
-      solve<32>(room.a, room.solver, room.strength[32 + lane]);
-    } else {
-      copy<64>(memory + kSquareBytes, room.scores, kSquareBytes, threadIdx.x - 64);
-      copy<64>(memory + 2 * kSquareBytes, reinterpret_cast<const char *>(&room.factors),
-               sizeof(Factors), threadIdx.x - 64);
-    }
-    __syncthreads();
-    copy<kThreads>(memory, room.solver, kSquareBytes, threadIdx.x);
+    invert(room.a);
+    char *memory = args.heads +
+                   (size_t(blockIdx.y) * args.value_heads + value_head(member)) * kHeadBytes;
+    leave(memory, room.a, room.scores, gates);
   }
 }
 
 }  // namespace
 
 #define FT_GATED_DELTA_CHUNK(DK)                                                              \
-  extern "C" __global__ void __launch_bounds__(kThreads, 2) gated_delta_chunk_##DK(           \
+  extern "C" __global__ void __launch_bounds__(kThreads, 4) gated_delta_chunk_##DK(           \
       ft::Site site, const int *control, const float *qkv, const float *alpha,                \
       const float *beta, const float *a, const float *dt_bias, char *keys, char *heads,       \
       int first, int capacity, int value_heads, int dk, int dv, int tiled, float eps) {       \

@@ -1,6 +1,6 @@
 //! The delta rule by chunks of 64 rows, on tensor cores: two kernels, the first for all
 //! chunks at once, the second from chunk to chunk (`gated_delta_chunk.cu`,
-//! `gated_delta_state.cu`).
+//! `gated_delta_state.cu`, on Hopper `gated_delta_wgmma.cu`).
 //!
 //! Chunks count from the first row of a call: sessions put that on a multiple of 64 tokens,
 //! so bits depend on where those lie and not on the rows of a call.
@@ -10,6 +10,7 @@ use foretoken::kernel::{HeadMap, KernelKey, Regime};
 use foretoken::tensor::DType;
 
 use super::Rule;
+use crate::device::Target;
 use crate::launch::{CudaKernel, Launch, Scratch};
 use crate::memory::View;
 use crate::ops::Bind;
@@ -27,11 +28,11 @@ const MOST: usize = 128;
 /// Threads of a block of the first kernel.
 const THREADS: u32 = 128;
 
-/// Most warps of a block of the second: with more, multiprocessors are left without any.
-const WARPS: usize = 2;
-
 /// Values of a head in a warp of the second.
 const COLUMNS: usize = 16;
+
+/// Code with the products of a warpgroup.
+const HOPPER: Target = Target { number: 90, specific: true };
 
 /// Bytes of the squares and factors of a chunk and value head: `kHeadBytes`.
 const HEAD_BYTES: usize = 2 * (2 * CHUNK * CHUNK) + 2 * CHUNK * size_of::<f32>();
@@ -61,6 +62,39 @@ fn stage_bytes(dk: usize) -> usize {
     key_bytes(dk) + HEAD_BYTES
 }
 
+/// The second kernel, and its blocks.
+struct Walk {
+    family: &'static str,
+    name: &'static str,
+    variant: &'static str,
+    warps: usize,
+    /// Chunks in shared memory.
+    stages: usize,
+    /// Bytes of it.
+    shared: usize,
+}
+
+impl Walk {
+    /// For code of `target`, where a block can have so many bytes of shared memory.
+    fn new(target: Target, rule: &Rule, shared_per_block: usize) -> Self {
+        let (small, stage) = (padded(rule.dk) == 64, stage_bytes(rule.dk));
+        if target == HOPPER {
+            let name =
+                if small { "gated_delta_state_64_sm90a" } else { "gated_delta_state_128_sm90a" };
+            // A stage, and the first, lies on a multiple of 1024.
+            let shared = 2 * stage.next_multiple_of(1024) + 1024;
+            let (family, variant) = ("gated_delta_wgmma", "chunks-wgmma");
+            return Self { family, name, variant, warps: 4, stages: 2, shared };
+        }
+        let name = if small { "gated_delta_state_64" } else { "gated_delta_state_128" };
+        let stages = if 2 * stage <= shared_per_block { 2 } else { 1 };
+        let (family, variant) = ("gated_delta_state", "chunks");
+        // With more, multiprocessors are left without any.
+        let warps = rule.dv.div_ceil(COLUMNS).min(2);
+        Self { family, name, variant, warps, stages, shared: stages * stage }
+    }
+}
+
 pub(super) fn prepare(
     bind: &Bind<'_>,
     rule: &Rule,
@@ -78,19 +112,16 @@ pub(super) fn prepare(
     let heads_at = View::part(scratch.0.buffer(), keys, heads).map(Scratch);
     let heads_at = &heads_at.ok_or(bind.bad("the size of the scratch memory overflows"))?;
 
-    let [chunk, state] = match padded(rule.dk) {
-        64 => ["gated_delta_chunk_64", "gated_delta_state_64"],
-        _ => ["gated_delta_chunk_128", "gated_delta_state_128"],
-    };
-    let chunk = bind.function("gated_delta_chunk", chunk)?;
-    let state = bind.function("gated_delta_state", state)?;
-    let tiled = i32::from(rule.head_map == HeadMap::Tiled);
+    let name = if padded(rule.dk) == 64 { "gated_delta_chunk_64" } else { "gated_delta_chunk_128" };
+    let chunk = bind.function("gated_delta_chunk", name)?;
     let chunk_grid = [bind.blocks(key_heads, 1)?, bind.blocks(chunks, 1)?, 1];
-    let warps = WARPS.min(rule.dv.div_ceil(COLUMNS));
-    let state_grid = [bind.blocks(rule.dv, COLUMNS * warps)?, bind.blocks(value_heads, 1)?, 1];
-    let threads = bind.blocks(32 * warps, 1)?;
-    let stage = bind.blocks(stage_bytes(rule.dk), 1)?;
-    let stages = if 2 * stage <= bind.limits().shared_per_block { 2 } else { 1 };
+    let walk = Walk::new(bind.target(), rule, bind.limits().shared_per_block as usize);
+    let state = bind.function(walk.family, walk.name)?;
+    let blocks = bind.blocks(rule.dv, COLUMNS * walk.warps)?;
+    let state_grid = [blocks, bind.blocks(value_heads, 1)?, 1];
+    let threads = bind.blocks(32 * walk.warps, 1)?;
+    let shared = bind.blocks(walk.shared, 1)?;
+    let tiled = i32::from(rule.head_map == HeadMap::Tiled);
 
     let mut launches = Vec::new();
     for first in (0..rows).step_by(GROUP) {
@@ -114,7 +145,7 @@ pub(super) fn prepare(
         );
         launches.push(
             Launch::new(&state, state_grid, [threads, 1, 1])
-                .shared(stages * stage)
+                .shared(shared)
                 .arg(&rule.control)
                 .arg(&rule.qkv)
                 .arg(&scratch)
@@ -128,11 +159,11 @@ pub(super) fn prepare(
                 .arg(bind.int(rule.dk)?)
                 .arg(bind.int(rule.dv)?)
                 .arg(tiled)
-                .arg(stages.cast_signed()),
+                .arg(bind.int(walk.stages)?),
         );
     }
     let (dtype, regime) = (DType::F32, Some(Regime::Prefill));
-    let key = KernelKey { op: "gated_delta", dtype, regime, variant: "chunks" };
+    let key = KernelKey { op: "gated_delta", dtype, regime, variant: walk.variant };
     bind.kernel(key, launches, Vec::new())
 }
 
