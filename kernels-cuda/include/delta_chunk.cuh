@@ -4,8 +4,8 @@
 // strengths of zero and a decay of one. With G the running sum of a head's log decays in
 // the chunk, b the strengths, and A[i][j] = b[i] (k[i] . k[j]) e^(G[i] - G[j]) below the
 // diagonal, else 0, scratch memory holds, in binary16:
-//   of each chunk and key head: keys and queries of unit length, in *lines* of 64 numbers of
-//   each row, rows of keys first, [DK / 64][128][64];
+//   of each chunk and key head: keys of unit length and queries of 1 / sqrt(dk), in *lines* of
+//   64 numbers of each row, rows of keys first, [DK / 64][128][64];
 //   of each chunk and value head: the *solver* (1 + A)^-1 with column j times b[j], and the
 //   *scores* (q[i] . k[j]) e^(G[i] - G[j]) up to the diagonal, [64][64] each; then two
 //   vectors of F32, `Factors`.

@@ -56,30 +56,38 @@ struct Columns {
 
   // The values of a chunk; of rows that are not live, zeros.
   __device__ void load(float (&v)[8][4], int chunk) const {
+    const int left = live - kChunk * chunk;
+    const float *from = values + size_t(kChunk * chunk + 2 * t) * width;
+    if (left >= kChunk) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = kChunk * chunk + 8 * n + 2 * t + r;
-        const float *from = values + row * width;
-        v[n][r] = row < live ? from[0] : 0.0f;
-        v[n][2 + r] = row < live ? from[8] : 0.0f;
+      for (int n = 0; n < 8; ++n, from += 8 * width) {
+        v[n][0] = from[0], v[n][1] = from[width], v[n][2] = from[8], v[n][3] = from[width + 8];
       }
+      return;
+    }
+#pragma unroll
+    for (int n = 0; n < 8; ++n, from += 8 * width) {
+      const bool first = 8 * n + 2 * t < left, second = 8 * n + 2 * t + 1 < left;
+      v[n][0] = first ? from[0] : 0.0f, v[n][1] = second ? from[width] : 0.0f;
+      v[n][2] = first ? from[8] : 0.0f, v[n][3] = second ? from[width + 8] : 0.0f;
     }
   }
 
-  // The outputs of a chunk, times a factor for each column.
-  __device__ void store(const float (&o)[8][4], int chunk, const float (&by)[2]) const {
+  // The outputs of a chunk.
+  __device__ void store(const float (&o)[8][4], int chunk) const {
+    const int left = live - kChunk * chunk;
+    float *to = out + size_t(kChunk * chunk + 2 * t) * out_width;
+    if (left >= kChunk) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = kChunk * chunk + 8 * n + 2 * t + r;
-        if (row >= live) continue;
-        float *to = out + row * out_width;
-        to[0] = o[n][r] * by[0];
-        to[8] = o[n][2 + r] * by[1];
+      for (int n = 0; n < 8; ++n, to += 8 * out_width) {
+        to[0] = o[n][0], to[out_width] = o[n][1], to[8] = o[n][2], to[out_width + 8] = o[n][3];
       }
+      return;
+    }
+#pragma unroll
+    for (int n = 0; n < 8; ++n, to += 8 * out_width) {
+      if (8 * n + 2 * t < left) to[0] = o[n][0], to[8] = o[n][2];
+      if (8 * n + 2 * t + 1 < left) to[out_width] = o[n][1], to[out_width + 8] = o[n][3];
     }
   }
 
@@ -113,36 +121,60 @@ struct Columns {
   }
 };
 
-// The factors of both columns for a chunk, and one over them.
-template <int TILES>
-__device__ inline void factors(const float (&v)[8][4], const float (&s)[TILES][4],
-                               float (&by)[2], float (&back)[2]) {
+// What the two columns of a lane are multiplied with for a chunk.
+struct Scale {
+  float by[2], back[2];
+
+  // `value` gives the value of tile n, c as in C.
+  template <int TILES, class Value>
+  __device__ Scale(const float (&s)[TILES][4], Value value) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float largest = 0.0f;
+    for (int r = 0; r < 2; ++r) {
+      float largest = 0.0f;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      largest = fmaxf(largest, fmaxf(fabsf(v[n][2 * r]), fabsf(v[n][2 * r + 1])));
+      for (int n = 0; n < 8; ++n) {
+        largest = fmaxf(largest, fmaxf(fabsf(value(n, 2 * r)), fabsf(value(n, 2 * r + 1))));
+      }
+#pragma unroll
+      for (int n = 0; n < TILES; ++n) {
+        largest = fmaxf(largest, fmaxf(fabsf(s[n][2 * r]), fabsf(s[n][2 * r + 1])));
+      }
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      by[r] = column_factor(largest);
+      back[r] = 1.0f / by[r];
     }
+  }
+
+  // Operand A of 16 keys of the state.
+  __device__ void operand(uint32_t (&a)[4], const float (&x)[4], const float (&y)[4]) const {
+    a[0] = ft::pack_half(x[0] * by[0], x[1] * by[0]);
+    a[1] = ft::pack_half(x[2] * by[1], x[3] * by[1]);
+    a[2] = ft::pack_half(y[0] * by[0], y[1] * by[0]);
+    a[3] = ft::pack_half(y[2] * by[1], y[3] * by[1]);
+  }
+
+  template <int TILES>
+  __device__ void undo(float (&x)[TILES][4]) const {
+    if (by[0] == 1.0f && by[1] == 1.0f) return;
 #pragma unroll
     for (int n = 0; n < TILES; ++n) {
-      largest = fmaxf(largest, fmaxf(fabsf(s[n][2 * r]), fabsf(s[n][2 * r + 1])));
+#pragma unroll
+      for (int c = 0; c < 4; ++c) x[n][c] *= back[c / 2];
     }
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-    by[r] = column_factor(largest);
-    back[r] = 1.0f / by[r];
   }
-}
 
-// Operand A of 16 keys of the state.
-__device__ inline void state_operand(uint32_t (&a)[4], const float (&x)[4], const float (&y)[4],
-                                     const float (&by)[2]) {
-  a[0] = ft::pack_half(x[0] * by[0], x[1] * by[0]);
-  a[1] = ft::pack_half(x[2] * by[1], x[3] * by[1]);
-  a[2] = ft::pack_half(y[0] * by[0], y[1] * by[0]);
-  a[3] = ft::pack_half(y[2] * by[1], y[3] * by[1]);
-}
+  // Before the chunk's writes are added: forgets, and multiplies.
+  template <int TILES>
+  __device__ void forget(float (&s)[TILES][4], float decay) const {
+    const float both[2] = {decay * by[0], decay * by[1]};
+#pragma unroll
+    for (int n = 0; n < TILES; ++n) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) s[n][c] *= both[c / 2];
+    }
+  }
+};
 
 // Each element times the factor of its row of the chunk.
 __device__ inline void by_rows(float (&x)[8][4], const float *factors, int t) {
@@ -154,24 +186,17 @@ __device__ inline void by_rows(float (&x)[8][4], const float *factors, int t) {
 }
 
 // What rows would write, were each alone: values less what their keys find.
-__device__ inline void wanted(float (&known)[8][4], const float (&v)[8][4],
-                              const float (&by)[2], const float *before, int t) {
+template <class Value>
+__device__ inline void wanted(float (&known)[8][4], Value value, const Scale &scale,
+                              const float *before, int t) {
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     const float2 f = *reinterpret_cast<const float2 *>(&before[8 * n + 2 * t]);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      known[n][c] = fmaf(c % 2 ? -f.y : -f.x, known[n][c], v[n][c] * by[c / 2]);
+      known[n][c] =
+          fmaf(c % 2 ? -f.y : -f.x, known[n][c], value(n, c) * scale.by[c / 2]);
     }
-  }
-}
-
-template <int TILES>
-__device__ inline void by_columns(float (&s)[TILES][4], const float (&by)[2]) {
-#pragma unroll
-  for (int n = 0; n < TILES; ++n) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) s[n][c] *= by[c / 2];
   }
 }
 

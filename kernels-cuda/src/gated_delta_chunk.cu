@@ -54,11 +54,11 @@ struct Room {
   Gates gates[kWarps];  // of as many value heads
 };
 
-// By one warp: brings eight rows of keys or queries to unit length, in binary16, and leaves
+// By one warp: brings eight rows of keys or queries to a length, in binary16, and leaves
 // them in shared and scratch memory.
 template <int DK>
 __device__ inline void bring(char *tile, char *memory, const float *head, size_t width, int row,
-                             int count, int dk, float eps) {
+                             int count, int dk, float eps, float length) {
   constexpr int kEach = DK / 32, kRows = 8;
   const int lane = threadIdx.x % 32;
   float x[kRows][kEach];
@@ -91,7 +91,7 @@ __device__ inline void bring(char *tile, char *memory, const float *head, size_t
   }
 #pragma unroll
   for (int n = 0; n < kRows; ++n) {
-    const float unit = 1.0f / sqrtf(squares[n] + eps);
+    const float unit = length / sqrtf(squares[n] + eps);
     const uint32_t at = kEach * lane / 64 * kLineBytes +
                         place(row + n, kEach * lane % 64 / 8) + 2 * kEach * lane % 16;
     uint32_t half[kEach / 2];
@@ -193,9 +193,10 @@ __device__ inline void run(const Args &args) {
     char *memory = args.keys + (size_t(blockIdx.y) * key_heads + key_head) * kKeyBytes<DK>;
 #pragma unroll 1
     for (int n = 16 * warp; n < 16 * warp + 16; n += 8) {
-      bring<DK>(room.keys, memory, keys, width, n, count, args.dk, args.eps);
+      bring<DK>(room.keys, memory, keys, width, n, count, args.dk, args.eps,
+                1.0f);
       bring<DK>(room.keys + kSquareBytes, memory + kSquareBytes, queries, width, n, count,
-                args.dk, args.eps);
+                args.dk, args.eps, 1.0f / sqrtf(float(args.dk)));
     }
   }
   __syncthreads();

@@ -4,7 +4,7 @@
 // heads are what `gated_delta_chunk` left (delta_chunk.cuh). With S the state, transposed
 // [dk, dv], K and Q the keys and queries of a chunk, G the sums of its log decays, C the
 // solver and P the scores:
-//   W = C (V - e^G K S);  out = (e^G Q S + P W) / sqrt(dk);  S = e^G[63] S + (e^(G[63] - G) K)^T W
+//   W = C (V - e^G K S);  out = e^G Q S + P W;  S = e^G[63] S + (e^(G[63] - G) K)^T W
 //
 // Launch: grid (columns, Hv), a warp for 16 of a head's dv columns, 1 to 8 warps to a block;
 // warps past dv only copy. A warp keeps its columns of the state, [16][DK] in F32, in
@@ -75,7 +75,6 @@ __device__ inline void run(const StateArgs &args) {
   float v[8][4], s[kTiles][4];
   columns.load(v, 0);
   columns.load_state(s);
-  const float scale = 1.0f / sqrtf(float(args.dk));
 
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -83,8 +82,8 @@ __device__ inline void run(const StateArgs &args) {
     __syncthreads();
     if (args.stages == 2 && chunk + 1 < chunks) bring(chunk + 1);
     const Stage<DK> &now = *stage(chunk);
-    float by[2], back[2];
-    factors(v, s, by, back);
+    const auto value = [&](int n, int c) { return v[n][c]; };
+    const Scale scale(s, value);
 
     // Of the state before the chunk, what keys and queries find there.
     float o[8][4] = {};
@@ -95,7 +94,7 @@ __device__ inline void run(const StateArgs &args) {
 #pragma unroll
       for (int i = 0; i < DK / 16; ++i) {
         uint32_t part[4];
-        state_operand(part, s[2 * i], s[2 * i + 1], by);
+        scale.operand(part, s[2 * i], s[2 * i + 1]);
 #pragma unroll
         for (int n = 0; n < 8; n += 2) {
           const uint32_t at = (keys ^ 32 * (i % 4)) + i / 4 * kLineBytes + 8 * n * kRowBytes;
@@ -108,7 +107,7 @@ __device__ inline void run(const StateArgs &args) {
           ft::mma<false>(o[n + 1], part, b[2], b[3]);
         }
       }
-      wanted(known, v, by, now.factors.before, t);
+      wanted(known, value, scale, now.factors.before, t);
       operands(a, known);
     }
     by_rows(o, now.factors.before, t);
@@ -118,16 +117,14 @@ __device__ inline void run(const StateArgs &args) {
     square(w, a, ft::shared_address(now.solver) + rows_first(lane));
     operands(a, w);
     square(o, a, ft::shared_address(now.scores) + rows_first(lane));
-    const float last[2] = {scale * back[0], scale * back[1]};
-    columns.store(o, chunk, last);
+    scale.undo(o);
+    columns.store(o, chunk);
     if (chunk + 1 < chunks) columns.load(v, chunk + 1);
 
     // The state after the chunk.
     by_rows(w, now.factors.after, t);
     operands(a, w);
-    const float decay = now.factors.before[kChunk - 1];
-    const float decays[2] = {decay * by[0], decay * by[1]};
-    by_columns(s, decays);
+    scale.forget(s, now.factors.before[kChunk - 1]);
     const uint32_t keys = ft::shared_address(now.keys) + pieces_first(lane);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -139,7 +136,7 @@ __device__ inline void run(const StateArgs &args) {
         ft::mma<false>(s[n + 1], a[i], b[2], b[3]);
       }
     }
-    if (back[0] != 1.0f || back[1] != 1.0f) by_columns(s, back);
+    scale.undo(s);
     if (args.stages == 1 && chunk + 1 < chunks) {
       __syncthreads();
       bring(chunk + 1);

@@ -4,7 +4,8 @@
 // from shared memory without passing registers.
 //
 // Launch: grid (dv / 64, rounded up, Hv), 128 threads, a warp for 16 columns; warps past dv
-// work on zeros. Chunks come to shared memory by bulk copies, in two places. Order of sums:
+// work on zeros. Chunks come to shared memory by bulk copies, their values by others, in two
+// places. Order of sums:
 // that of the products, by keys and by rows of the chunk.
 // Bound: of a chunk and 64 columns 32 products of 64 by 64 by 16, of 32 cycles each, and the
 // conversions between them; chunks come one after the other.
@@ -21,6 +22,14 @@ using namespace ft::delta;
 namespace hopper = ft::hopper;
 
 constexpr int kThreads = 128;
+constexpr int kColumns = 64;
+
+template <int DK>
+struct Place {
+  Stage<DK> chunk;
+  // Rows are 8 banks apart by twos: a lane's rows are all in other banks.
+  float values[kChunk][kColumns + 4];
+};
 
 // `c += a b` or, with `kAcross`, `a b^T` of what lies in shared memory by rows: 64 rows of b
 // by 16 columns of a line, or with `kAcross` 16 rows by a whole line of 64. C in tiles
@@ -62,45 +71,70 @@ __device__ inline void run(const StateArgs &args) {
   const Columns columns(args, count);
   const int t = columns.t;
 
-  // The swizzle goes by addresses: stages lie on multiples of 1024.
-  constexpr int kStage = (sizeof(Stage<DK>) + 1023) / 1024 * 1024;
+  // The swizzle goes by addresses: places lie on multiples of 1024.
+  constexpr int kStage = (sizeof(Place<DK>) + 1023) / 1024 * 1024;
   const uint32_t base = hopper::shared_address(shared), skip = -base & 1023;
   const uint32_t first = base + skip, arrived = hopper::shared_address(barriers);
   const int chunks = (count + kChunk - 1) / kChunk;
+  const float *const block = columns.values - 16 * columns.warp - columns.g;
   const auto bring = [&](int chunk) {
-    const uint32_t to = first + chunk % 2 * kStage, at = arrived + 8 * (chunk % 2);
-    hopper::barrier_expect(at, sizeof(Stage<DK>));
-    hopper::bulk_load(
-        to, args.keys + (size_t(chunk) * args.key_heads + columns.key_head) * kKeyBytes<DK>,
-        kKeyBytes<DK>, at);
-    hopper::bulk_load(
-        to + kKeyBytes<DK>,
-        args.heads + (size_t(chunk) * columns.value_heads + columns.head) * kHeadBytes,
-        kHeadBytes, at);
+    const int place = chunk % 2 * kStage;
+    if (threadIdx.x == 0) {
+      const uint32_t at = arrived + 8 * (chunk % 2);
+      hopper::barrier_expect(at, sizeof(Stage<DK>));
+      hopper::bulk_load(
+          first + place,
+          args.keys + (size_t(chunk) * args.key_heads + columns.key_head) * kKeyBytes<DK>,
+          kKeyBytes<DK>, at);
+      hopper::bulk_load(
+          first + place + kKeyBytes<DK>,
+          args.heads + (size_t(chunk) * columns.value_heads + columns.head) * kHeadBytes,
+          kHeadBytes, at);
+    }
+    // A thread has four columns of every eighth row.
+    float(*to)[kColumns + 4] = reinterpret_cast<Place<DK> *>(shared + skip + place)->values;
+    const int row = threadIdx.x / 16, column = threadIdx.x % 16 * 4;
+    const bool inside = kColumns * blockIdx.x + column < args.dv;
+    const int live = inside ? count - kChunk * chunk : 0;
+    const float *from = block + (size_t(kChunk) * chunk + row) * columns.width + column;
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 8, from += 8 * columns.width) {
+      float *at = &to[row + i][column];
+      if (row + i < live) {
+        ft::copy16(at, from);
+      } else {
+        *reinterpret_cast<float4 *>(at) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      }
+    }
+    ft::copies_commit();
   };
   if (threadIdx.x == 0) {
     hopper::barrier_make(arrived, 1);
     hopper::barrier_make(arrived + 8, 1);
     hopper::barriers_made();
-    bring(0);
   }
-  float v[8][4], s[kTiles][4];
-  columns.load(v, 0);
+  bring(0);
+  float s[kTiles][4];
   columns.load_state(s);
-  const float scale = 1.0f / sqrtf(float(args.dk));
 
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
+    ft::copies_wait<0>();
     __syncthreads();  // the barriers are made, and all have done with the chunk before
-    if (threadIdx.x == 0 && chunk + 1 < chunks) bring(chunk + 1);
-    float by[2], back[2];
-    factors(v, s, by, back);
+    if (chunk + 1 < chunks) bring(chunk + 1);
+    hopper::barrier_wait(arrived + 8 * (chunk % 2), chunk / 2 % 2);
+    const auto &place =
+        *reinterpret_cast<const Place<DK> *>(shared + skip + chunk % 2 * kStage);
+    const Stage<DK> &now = place.chunk;
+    const float *values = &place.values[2 * t][16 * columns.warp + columns.g];
+    // Twice from shared memory: registers are few.
+    const auto value = [&](int n, int c) {
+      return values[(8 * n + c % 2) * (kColumns + 4) + 8 * (c / 2)];
+    };
+    const Scale scale(s, value);
     uint32_t found[DK / 16][4];
 #pragma unroll
-    for (int i = 0; i < DK / 16; ++i) state_operand(found[i], s[2 * i], s[2 * i + 1], by);
-    hopper::barrier_wait(arrived + 8 * (chunk % 2), chunk / 2 % 2);
-    const auto &now =
-        *reinterpret_cast<const Stage<DK> *>(shared + skip + chunk % 2 * kStage);
+    for (int i = 0; i < DK / 16; ++i) scale.operand(found[i], s[2 * i], s[2 * i + 1]);
     const uint64_t keys = hopper::lines_at(first + chunk % 2 * kStage);
     // Sixteen bytes are a unit of a descriptor's address.
     const uint64_t solver = keys + kKeyBytes<DK> / 16, scores = solver + kSquareBytes / 16;
@@ -122,7 +156,7 @@ __device__ inline void run(const StateArgs &args) {
     hopper::products_wait<1>();
     done(known);
     uint32_t a[4][4];
-    wanted(known, v, by, now.factors.before, t);
+    wanted(known, value, scale, now.factors.before, t);
     operands(a, known);
 
     // What rows do write.
@@ -131,7 +165,6 @@ __device__ inline void run(const StateArgs &args) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) product<false>(w, a[i], solver + 2 * i);
     hopper::products_commit();
-    if (chunk + 1 < chunks) columns.load(v, chunk + 1);
     hopper::products_wait<0>();
     done(w);
     done(o);
@@ -140,9 +173,7 @@ __device__ inline void run(const StateArgs &args) {
     by_rows(w, now.factors.after, t);
     uint32_t b[4][4];
     operands(b, w);
-    const float decay = now.factors.before[kChunk - 1];
-    const float decays[2] = {decay * by[0], decay * by[1]};
-    by_columns(s, decays);
+    scale.forget(s, now.factors.before[kChunk - 1]);
 
     // The outputs, and the state after the chunk.
     hopper::products_fence();
@@ -160,11 +191,11 @@ __device__ inline void run(const StateArgs &args) {
     hopper::products_commit();
     hopper::products_wait<1>();
     done(o);
-    const float last[2] = {scale * back[0], scale * back[1]};
-    columns.store(o, chunk, last);
+    scale.undo(o);
+    columns.store(o, chunk);
     hopper::products_wait<0>();
     done(s);
-    if (back[0] != 1.0f || back[1] != 1.0f) by_columns(s, back);
+    scale.undo(s);
   }
   columns.store_state(s);
 }

@@ -35,7 +35,7 @@ const COLUMNS: usize = 16;
 const HOPPER: Target = Target { number: 90, specific: true };
 
 /// Bytes of the squares and factors of a chunk and value head: `kHeadBytes`.
-const HEAD_BYTES: usize = 2 * (2 * CHUNK * CHUNK) + 2 * CHUNK * size_of::<f32>();
+const HEAD_BYTES: usize = 2 * (2 * CHUNK * CHUNK) + 3 * CHUNK * size_of::<f32>();
 
 /// Whether heads have sizes that tiles take, at places that wide loads take.
 pub(super) fn is_for(bind: &Bind<'_>, rule: &Rule) -> bool {
@@ -81,8 +81,9 @@ impl Walk {
         if target == HOPPER {
             let name =
                 if small { "gated_delta_state_64_sm90a" } else { "gated_delta_state_128_sm90a" };
-            // A stage, and the first, lies on a multiple of 1024.
-            let shared = 2 * stage.next_multiple_of(1024) + 1024;
+            // With values of 64 columns; each, and the first, lies on a multiple of 1024.
+            let values = CHUNK * (64 + 4) * size_of::<f32>();
+            let shared = 2 * (stage + values).next_multiple_of(1024) + 1024;
             let (family, variant) = ("gated_delta_wgmma", "chunks-wgmma");
             return Self { family, name, variant, warps: 4, stages: 2, shared };
         }
