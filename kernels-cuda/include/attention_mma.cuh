@@ -13,6 +13,10 @@
 
 namespace ft::attention {
 
+using ft::matrices;
+using ft::shared_address;
+using ft::transposed;
+
 // Probabilities are at most 2^14: then those of 2^-14 of the largest are normal numbers of
 // binary16, too. The factor cancels out when the sum is divided by.
 constexpr float kRaise = 14.0f;
