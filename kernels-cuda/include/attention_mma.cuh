@@ -13,6 +13,10 @@
 
 namespace ft::attention {
 
+using ft::matrices;
+using ft::shared_address;
+using ft::transposed;
+
 // Probabilities are at most 2^14: then those of 2^-14 of the largest are normal numbers of
 // binary16, too. The factor cancels out when the sum is divided by.
 constexpr float kRaise = 14.0f;
@@ -45,28 +49,6 @@ __device__ inline float query_factor(float largest) {
   const int exponent = int(__float_as_uint(largest) >> 23 & 0xff);
   if (exponent == 0) return 1.0f;
   return __uint_as_float(unsigned(min(max(127 + 13 + 127 - exponent, 1), 254)) << 23);
-}
-
-// Four matrices of 8 by 8 numbers, whose rows of 16 bytes lie at `row` of each lane: that of
-// lane l is row l % 8 of matrix l / 8. Of matrix i, lane 4 g + t gets numbers 2 t and
-// 2 t + 1 of row g.
-__device__ inline void matrices(uint32_t (&x)[4], uint32_t row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(row)
-               : "memory");
-}
-
-// The same transposed: numbers 2 t and 2 t + 1 of column g.
-__device__ inline void transposed(uint32_t (&x)[4], uint32_t row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-               : "r"(row)
-               : "memory");
-}
-
-__device__ inline uint32_t shared_address(const void *at) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
 // Heads of D numbers of 16 bits in shared memory: a row of D / 8 pieces of 16 bytes, of

@@ -43,6 +43,28 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 #endif
 }
 
+// Four matrices of 8 by 8 numbers, whose rows of 16 bytes lie at `row` of each lane: that of
+// lane l is row l % 8 of matrix l / 8. Of matrix i, lane 4 g + t gets numbers 2 t and
+// 2 t + 1 of row g.
+__device__ inline void matrices(uint32_t (&x)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(row)
+               : "memory");
+}
+
+// The same transposed: numbers 2 t and 2 t + 1 of column g.
+__device__ inline void transposed(uint32_t (&x)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(row)
+               : "memory");
+}
+
+__device__ inline uint32_t shared_address(const void *at) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+}
+
 // Copies 16 aligned bytes to shared memory. From sm_80 the copy is under way until
 // `copies_wait`; before, it is done at once.
 __device__ inline void copy16(void *to, const void *from) {

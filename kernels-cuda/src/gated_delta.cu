@@ -21,6 +21,7 @@
 // Bound: for few rows memory, twice the state; for many the instructions of the chain, 4
 // multiply-adds for each element of the state and row.
 
+#include "delta_gates.cuh"
 #include "delta_walk.cuh"
 
 namespace {
@@ -109,11 +110,6 @@ __device__ inline float spread_sums(const float (&x)[N]) {
     }
     return spread_sums<STEP / 2>(y);
   }
-}
-
-__device__ inline float softplus(float x) {
-  // Past 20, e^-x is below half a unit of x.
-  return x > 20.0f ? x : log1pf(expf(x));
 }
 
 // Where a head of a block lies in the operands.

@@ -205,6 +205,9 @@ fn an_operation_that_differs_a_little_is_caught() {
             twist!(FeatureCommit, x => x.ring = one_less(&x.ring)),
         ),
         ("gated_delta/m=2/", twist!(GatedDelta, x => x.eps = 1e-3)),
+        ("gated_delta/prefill/m=7", twist!(GatedDelta, x => x.eps = 1.0)),
+        ("gated_delta/prefill/Magnitudes", twist!(GatedDelta, x => x.eps = 1.0)),
+        ("gated_delta/prefill/long", twist!(GatedDelta, x => x.eps = 1.0)),
         ("gated_delta/m=64/grouped", twist!(GatedDelta, x => x.head_map = HeadMap::Tiled)),
         ("gated_delta/tree/Random/m=17", twist!(GatedDelta, x => x.tree = None)),
         ("gated_delta/tree/Chain/m=17", twist!(GatedDelta, x => x.tree = None)),
@@ -269,6 +272,7 @@ fn an_operation_that_depends_on_the_row_count_is_caught() {
                 x.conv.x = x.conv.out.clone();
             }),
         ),
+        ("gated_delta/prefill/resumed/", 448, twist!(GatedDelta, x => x.eps *= 10.0)),
         ("invariance/gated_delta/prefill", 64, twist!(GatedDelta, x => x.eps *= 10.0)),
     ];
     for (filter, above, twist) in twists {

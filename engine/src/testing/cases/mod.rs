@@ -4,6 +4,7 @@ pub(super) mod attention;
 mod attention_masks;
 mod commit_kv;
 pub(super) mod delta;
+mod delta_prefill;
 mod delta_tree;
 mod features;
 pub(super) mod linear;
@@ -35,6 +36,7 @@ pub(super) fn all(run: &mut Runner<'_>) {
     commit_kv::all(run);
     features::all(run);
     delta::all(run);
+    delta_prefill::all(run);
     delta_tree::all(run);
     linear::all(run);
     top_k::all(run);

@@ -1,4 +1,9 @@
 //! The gated delta rule, over rows in order or over a tree, and its commit.
+//!
+//! Prompts go by chunks of 64 rows (`chunk`) where heads have a size for it; all else row by
+//! row.
+
+mod chunk;
 
 use foretoken::device::DeviceFault;
 use foretoken::kernel::{DeltaCommit, GatedDelta, HeadMap, KernelKey, Regime};
@@ -130,6 +135,9 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &GatedDelta) -> Result<CudaKernel, De
     bind.apart(&[&op.out, &op.state], &inputs)?;
     let rows = rule.rows.min(outs);
     let out = bind.view::<f32>(&op.out)?;
+    if op.regime == Regime::Prefill && op.tree.is_none() && chunk::is_for(bind, &rule) {
+        return chunk::prepare(bind, &rule, &out, rows);
+    }
     let [plain, tree] = rule.names();
     let (launch, variant) = match &op.tree {
         Some(operand) => {
