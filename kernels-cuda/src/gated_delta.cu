@@ -16,7 +16,7 @@
 //
 // Order of sums: norms, lane-strided, then a butterfly of 5 steps; products with the state,
 // four chains over `i`, then (0 + 1) + (2 + 3), then a butterfly of 3 steps (lanes 4, 2, 1
-// apart). The outputs of a whole tile go through one butterfly that ends with one row in
+// apart). The outputs of four rows go through one butterfly that ends with one row in
 // each lane: the same sums of the same pairs.
 // Bound: for few rows memory, twice the state; for many the instructions of the chain, 4
 // multiply-adds for each element of the state and row.
@@ -379,21 +379,24 @@ __device__ inline void run(const Args &args) {
   for (int first = 0, turn = 0; first < count; first += kTile, turn ^= 1) {
     const Tile<NV> &tile = tiles[turn];
     if (!listed && first + kTile <= count) {
-      float outs[kOwn][kTile];
+      // Some rows at a time: for all there would not be registers.
+      constexpr int kPart = 4;
+#pragma unroll 1
+      for (int part = 0; part < kTile; part += kPart) {
+        float outs[kOwn][kPart];
 #pragma unroll
-      for (int n = 0; n < kTile; ++n) {
-        float out[kOwn];
-        // Nothing is loaded across it: so much ahead there would not be registers for.
-        if (n % 2 == 0) __syncwarp();
-        step(s, tile, n, local, true, out);
+        for (int n = 0; n < kPart; ++n) {
+          float out[kOwn];
+          step(s, tile, part + n, local, true, out);
 #pragma unroll
-        for (int c = 0; c < kOwn; ++c) outs[c][n] = out[c];
-      }
-      const int n = threadIdx.x % 8 / (8 / kTile);
+          for (int c = 0; c < kOwn; ++c) outs[c][n] = out[c];
+        }
+        const int n = threadIdx.x % 8 / (8 / kPart);
 #pragma unroll
-      for (int c = 0; c < kOwn; ++c) {
-        const float out = spread_sums<4>(outs[c]);
-        if (threadIdx.x % (8 / kTile) == 0) put(first + n, c, out);
+        for (int c = 0; c < kOwn; ++c) {
+          const float out = spread_sums<4>(outs[c]);
+          if (threadIdx.x % (8 / kPart) == 0) put(first + part + n, c, out);
+        }
       }
     } else {
       float parts[kOwn] = {};  // of the row before: its sums go along with the next row's work
