@@ -77,9 +77,11 @@ struct Copier {
     row = threadIdx.x / kPieces;
     at = Tile<D>::place(row, threadIdx.x % kPieces);
   }
-  // Bytes from slot 0 of a head to this thread's first piece of slot `first`.
-  __device__ long long offset(int first, int slot_bytes) const {
-    return (long long)(first + row) * slot_bytes + 16 * (threadIdx.x % kPieces);
+  // Bytes from slot 0 to this thread's first piece of slot `first`, of the head that lies
+  // `head_bytes` into a slot.
+  __device__ long long offset(int first, int slot_bytes, int head_bytes) const {
+    return (long long)(first + row) * slot_bytes +
+           unsigned(head_bytes + 16 * int(threadIdx.x % kPieces));
   }
   // Copies `kRows` heads to `to`; rows from the `live`th on become zeros and are not read.
   template <int kRows>

@@ -94,13 +94,25 @@ __device__ inline void take_queries(const float *low_row, const float *high_row,
   }
 }
 
+// A block's query head and its first row: worked out anew for each who asks, not kept.
+struct Place {
+  int head, first;
+  __device__ Place(const Args &args, int q_heads) {
+    int number;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(number));
+    const int blocks = (args.capacity + kRows - 1) / kRows;
+    head = number % q_heads;
+    first = (blocks - 1 - number / q_heads) * kRows;
+  }
+};
+
 // What is wanted now and then: in shared memory, since registers have other things to hold,
 // and behind the tiles, whose places are exclusive ors of addresses; on sm_75, whose shared
 // memory is full, in registers.
 struct Kept {
-  int first, live;       // first row of the block, rows there are of it on
-  int head, head_bytes;  // of the queries, and where its keys lie in a slot
-  int before, keys;      // that the first row sees before itself, that the last one sees
+  int live;          // rows that there are, of the block's first one on
+  int head_bytes;    // where the head's keys lie in a slot
+  int before, keys;  // that the first row sees before itself, that the last one sees
   float unit[ft::kModern ? kRows : 2];  // of scores, in log2
 };
 
@@ -112,10 +124,8 @@ __device__ inline void prefill(const Args &args) {
   ft::Call call{0, 0, ft::kCausal, 0};
   if (!ft::read_call(args.site, args.control, args.capacity, args.context, call)) return;
   const int q_heads = args.kv_heads * args.group;
-  const int blocks = (args.capacity + kRows - 1) / kRows;
-  const int block = blocks - 1 - int(blockIdx.x) / q_heads;
-  const int head = int(blockIdx.x) % q_heads;
-  if (block * kRows >= call.rows) return;
+  const Place place(args, q_heads);
+  if (place.first >= call.rows) return;
   constexpr int kHeld = held<D>(), kStored = 2 * (D / 16) - kHeld;
   char *const tiles = reinterpret_cast<char *>(shared + 4 * kStored * 32);  // K, V; stages
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
@@ -126,20 +136,20 @@ __device__ inline void prefill(const Args &args) {
   static_assert(sizeof(Kept) <= 320, "");
 #endif
   if (!ft::kModern || threadIdx.x == 0) {
-    const int before = call.before + block * kRows, live = call.rows - block * kRows;
-    kept.first = block * kRows, kept.live = live;
-    kept.head = head, kept.head_bytes = 2 * (head / args.group) * D;
-    kept.before = before, kept.keys = before + min(live, kRows);
+    kept.live = call.rows - place.first;
+    kept.head_bytes = 2 * (place.head / args.group) * D;
+    kept.before = call.before + place.first;
+    kept.keys = kept.before + min(kept.live, kRows);
   }
   if (ft::kModern) __syncthreads();
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int warp_row = block * kRows + warp * kWarpRows;
+  const int warp_row = place.first + warp * kWarpRows;
   const int rows[2] = {warp_row + g, warp_row + g + 8};
-  // Rows past the last stand in for it.
+  // Rows past the last stand in for it. The driver sees to it that 31 bits count queries.
   auto query = [&](int row) {
-    const long long at = (long long)min(row, call.rows - 1) * q_heads + head;
-    return args.q + at * args.q_stride;
+    const unsigned number = unsigned(min(row, call.rows - 1)) * q_heads + place.head;
+    return args.q + size_t(number) * args.q_stride;
   };
   uint32_t high[kHeld][4];
   uint4 *const low = shared + warp * kStored * 32 + lane;
@@ -155,11 +165,12 @@ __device__ inline void prefill(const Args &args) {
 
   const int slot_bytes = 2 * args.kv_heads * D;
   const Copier<D, kThreads> copier;
+  long long from = copier.offset(0, slot_bytes, kept.head_bytes);
   auto load = [&](int first) {
     char *to = tiles + first / kKeys % kStages * 2 * kTile;
-    const long long from = copier.offset(first, slot_bytes) + kept.head_bytes;
     copier.template copy<kKeys>(to, args.k + from, slot_bytes, kept.keys - first);
     copier.template copy<kKeys>(to + kTile, args.v + from, slot_bytes, kept.keys - first);
+    from += kKeys * (long long)slot_bytes;
   };
   if constexpr (kStages > 1) load(0);
   ft::copies_commit();
@@ -268,7 +279,7 @@ __device__ inline void prefill(const Args &args) {
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
         // Nothing is loaded across it: so much ahead there would not be registers for.
-        if (kHeld < D / 16 && i % 8 == 0 && j == 0) __syncwarp();
+        if (kHeld < D / 16 && i % 4 == 0 && j == 0) __syncwarp();
         uint32_t value[2][4];
         transposed(value[0], (v_tile ^ 32 * i) + 16 * j * Tile<D>::kRowBytes);
         transposed(value[1], (v_tile ^ 32 * (i + 1)) + 16 * j * Tile<D>::kRowBytes);
@@ -285,6 +296,7 @@ __device__ inline void prefill(const Args &args) {
     }
   }
 
+  const Place end(args, q_heads);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     total[r] = __fadd_rn(total[r], __shfl_xor_sync(~0u, total[r], 1));
@@ -292,8 +304,8 @@ __device__ inline void prefill(const Args &args) {
     const int row = warp * kWarpRows + g + 8 * r;
     if (row >= kept.live) continue;
     const float factor = 1.0f / total[r];
-    const long long number = (long long)(kept.first + row) * args.kv_heads * args.group + kept.head;
-    float *to = args.out + number * D + 2 * t;
+    const unsigned number = unsigned(end.first + row) * q_heads + end.head;
+    float *to = args.out + size_t(number) * D + 2 * t;
 #pragma unroll
     for (int i = 0; i < D / 8; ++i) {
       *reinterpret_cast<float2 *>(to + 8 * i) = make_float2(

@@ -178,8 +178,7 @@ __device__ inline void splits(const Args &args, const ft::Call &call, const ft::
       room.parts[(warp * TILES + n) * 32 + 4 * (2 * t + odd) + g / 2] = parts;
     }
     __syncthreads();
-    if (threadIdx.x < kMost) {
-      const int n = threadIdx.x;
+    if (const int n = this_thread(); n < kMost) {
       float top = -INFINITY, sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) {
@@ -251,10 +250,11 @@ __device__ inline void splits(const Args &args, const ft::Call &call, const ft::
       }
     }
   }
-  if (threadIdx.x < limits.count && !(room.chunk[threadIdx.x].sum < 0.0f)) {
-    const ft::Stats &chunk = room.chunk[threadIdx.x];
+  const int n = this_thread();
+  if (n < limits.count && !(room.chunk[n].sum < 0.0f)) {
+    const ft::Stats &chunk = room.chunk[n];
     const Records records(args.scratch, args.records, call.rows * q_heads, D);
-    records.stats[room.record[threadIdx.x]] = make_float2(chunk.max, chunk.sum);
+    records.stats[room.record[n]] = make_float2(chunk.max, chunk.sum);
   }
 }
 
