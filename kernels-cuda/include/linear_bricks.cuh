@@ -27,10 +27,9 @@
 
 namespace ft::linear {
 
-// Some of a block's threads meet: those of barrier kNumber.
-template <int kNumber>
-__device__ inline void meet(int warps) {
-  asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "r"(32 * warps) : "memory");
+// Some of a block's threads meet: those of barrier `number`.
+__device__ inline void meet(int number, int warps) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(32 * warps) : "memory");
 }
 
 // A stored brick in registers.
@@ -59,23 +58,15 @@ struct Loaded {
 #pragma unroll
       for (int w = 0; w < Type::kPartPairs; w++) {
         const int pair = v * Type::kPartPairs + w;
+        uint4 b[kColumns];
+#pragma unroll
+        for (int c = 0; c < kColumns; c++) b[c] = activations[(pair * kColumns + c) * 32];
         uint32_t a[2][4];
         type.pair(parts[v], v, w, a);
-        // With many columns not all of them at a time: there would not be registers.
-        constexpr int kAtOnce = kColumns > 3 ? 2 : kColumns;
 #pragma unroll
-        for (int first = 0; first < kColumns; first += kAtOnce) {
-          if (first > 0) asm volatile("" ::: "memory");
-          uint4 b[kAtOnce];
-#pragma unroll
-          for (int c = 0; c < kAtOnce; c++) {
-            b[c] = activations[(pair * kColumns + first + c) * 32];
-          }
-#pragma unroll
-          for (int c = 0; c < kAtOnce; c++) {
-            mma<Type::kBfloat>(sums[first + c], a[0], b[c].x, b[c].y);
-            mma<Type::kBfloat>(sums[first + c], a[1], b[c].z, b[c].w);
-          }
+        for (int c = 0; c < kColumns; c++) {
+          mma<Type::kBfloat>(sums[c], a[0], b[c].x, b[c].y);
+          mma<Type::kBfloat>(sums[c], a[1], b[c].z, b[c].w);
         }
       }
       if (more) parts[v] = Type::template part<brick::Streamed>(next, lane, v);
@@ -101,19 +92,14 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
   // last.
   const int place = helper >= 0 ? helper : share.group;
   const int first_unit = helper >= 0 ? share.last - o.tail : share.begin;
-  auto first_of = [&](int tile, int end) {
-    return brick_of(min(tile + place, end - 1), first_unit);
+  auto first_of = [&](int tile) {
+    return brick_of(min(tile + place, share.end_tile - 1), first_unit);
   };
   Loaded<Type> loaded;
-  const uint8_t *brick = first_of(share.first_tile, share.end_tile);
+  const uint8_t *brick = first_of(share.first_tile);
   if (helper >= 0 || share.own_units > 0) loaded.load(brick, lane);
-  // What is wanted now and then is read again: registers have other things to hold.
-  __shared__ volatile int last_unit, end_tile_of_block, live;
-  if (threadIdx.x == 0) last_unit = share.last, end_tile_of_block = share.end_tile;
   const Rows rows = row_set(site, control, set, inputs, outputs);
   if (static_cast<int>(blockIdx.z) * 8 * kColumns >= rows.count) return;
-  if (threadIdx.x == 0) live = rows.count;
-  __syncthreads();
 
   // Activations of a unit, by some threads.
   const int all = gridDim.z * kColumns;  // 8-row tiles
@@ -134,7 +120,7 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
     }
     copies_commit();
     copies_wait<0>();
-    meet<2>(o.helpers);
+    meet(2, o.helpers);
     for (int tile = share.first_tile + helper; tile < share.end_tile; tile += o.helpers) {
       const bool more_tiles = tile + o.helpers < share.end_tile;
       float sums[kColumns][4] = {};
@@ -149,28 +135,24 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
   }
 
   auto load = [&](int stage, int i) {
-    bring(shared + (stage * o.runs + share.run) * kWords, min(share.begin + i, last_unit - 1),
+    bring(shared + (stage * o.runs + share.run) * kWords, min(share.begin + i, share.last - 1),
           share.group * 32 + lane, o.groups * 32);
     copies_commit();
   };
   load(0, 0);
   int stage = 0;
-  for (int tile = share.first_tile; tile < end_tile_of_block; tile += o.groups) {
-    const bool more_tiles = tile + o.groups < end_tile_of_block;
+  for (int tile = share.first_tile; tile < share.end_tile; tile += o.groups) {
+    const bool more_tiles = tile + o.groups < share.end_tile;
     float sums[kColumns][4] = {};
     for (int i = 0; i < share.run_units; i++) {
       copies_wait<0>();
       // The unit is there for all, and everyone is done with the stage that is filled next.
-      if (Type::kHelped) {
-        meet<1>(workers);
-      } else {
-        __syncthreads();
-      }
+      meet(1, workers);
       const bool more_units = i + 1 < share.run_units;
       if (more_units || more_tiles) load(stage ^ 1, more_units ? i + 1 : 0);
       if (i < share.own_units) {
         const bool last = i + 1 == share.own_units;
-        brick = last && more_tiles ? first_of(tile + o.groups, end_tile_of_block) : brick + Type::kBytes;
+        brick = last && more_tiles ? first_of(tile + o.groups) : brick + Type::kBytes;
         loaded.use(shared + (stage * o.runs + share.run) * kWords + lane, brick,
                    !last || more_tiles, lane, sums);
       }
@@ -180,7 +162,7 @@ __device__ inline void step(Site site, const int *control, unsigned set, int inp
       add_runs(o, share, exchange, tile != share.first_tile, sums);
     }
     const int mine = tile + share.group;
-    if (share.run == 0 && mine < end_tile_of_block) end_tile(o, matrices, live, mine, sums);
+    if (share.run == 0 && mine < share.end_tile) end_tile(o, matrices, rows, mine, sums);
   }
 }
 

@@ -135,27 +135,27 @@ __device__ inline unsigned arrive(unsigned *counter, unsigned last) {
 // Ends the sums of a warp's tile. With several slices the warp that comes last of those that
 // have the tile adds up what all left.
 template <int kColumns>
-__device__ inline void end_tile(const Step &o, const Matrices &matrices, int live, int tile,
+__device__ inline void end_tile(const Step &o, const Matrices &matrices, Rows rows, int tile,
                                 float (&sums)[kColumns][4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int first_row = blockIdx.z * 8 * kColumns;
   const int slices = gridDim.y;
   // Slices whose sums are under way together: registers for more would be missing elsewhere.
-  constexpr int kAtOnce = kColumns > 2 ? 1 : kColumns > 1 ? 2 : 4;
+  constexpr int kAtOnce = kColumns > 3 ? 1 : kColumns > 2 ? 2 : 4;
   if (slices > 1) {
     const int place = tile * gridDim.z + blockIdx.z;
     const int64_t plane = static_cast<int64_t>(o.tiles) * gridDim.z * kColumns * 32;
     float4 *const at = o.planes + static_cast<int64_t>(place) * kColumns * 32 + lane;
 #pragma unroll
     for (int c = 0; c < kColumns; c++) {
-      if (first_row + 8 * c + 2 * t >= live) continue;
+      if (first_row + 8 * c + 2 * t >= rows.count) continue;
       const float(&s)[4] = sums[c];
       __stcg(at + blockIdx.y * plane + c * 32, make_float4(s[0], s[1], s[2], s[3]));
     }
     if (arrive(o.arrivals + place, slices - 1) + 1 != slices) return;
 #pragma unroll
     for (int c = 0; c < kColumns; c++) {
-      if (first_row + 8 * c + 2 * t >= live) continue;
+      if (first_row + 8 * c + 2 * t >= rows.count) continue;
       float4 sum;
 #pragma unroll 1
       for (int first = 0; first < slices; first += kAtOnce) {
@@ -185,7 +185,7 @@ __device__ inline void end_tile(const Step &o, const Matrices &matrices, int liv
     for (int e = 0; e < 4; e++) {
       const int feature = (tile - matrix.first) * 16 + g + e / 2 * 8;
       const int row = first_row + 8 * c + 2 * t + e % 2;
-      if (feature < matrix.n && row < live) finish(o, matrix, row, feature, sums[c][e]);
+      if (feature < matrix.n && row < rows.count) finish(o, matrix, row, feature, sums[c][e]);
     }
   }
 }

@@ -116,7 +116,10 @@ impl<'a> Rig<'a> {
 
     /// Prepares and runs an operation, alone.
     pub(super) fn launch(&mut self, op: impl Into<Op>) -> crate::Result<()> {
-        let kernel = self.device.prepare(&op.into())?;
+        let op = op.into();
+        // What can be prepared can be planned.
+        self.device.scratch_bytes(&op)?;
+        let kernel = self.device.prepare(&op)?;
         self.stream.launch(&*kernel)?;
         self.stream.synchronize()
     }

@@ -110,7 +110,7 @@ pub(super) fn prepare(
     let scratch = bind.scratch(both)?;
     // In bounds: the sum is the size of the memory.
     let (keys, heads) = (keys.unwrap_or_default(), heads.unwrap_or_default());
-    let heads_at = View::part(scratch.0.buffer(), keys, heads).map(Scratch);
+    let heads_at = bind.part(scratch.0.buffer(), keys, heads).map(Scratch);
     let heads_at = &heads_at.ok_or(bind.bad("the size of the scratch memory overflows"))?;
 
     let name = if padded(rule.dk) == 64 { "gated_delta_chunk_64" } else { "gated_delta_chunk_128" };
