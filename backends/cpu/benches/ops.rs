@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use foretoken::device::{Device, Driver, Graph, Stream};
+use foretoken::device::{Activations, Device, Driver, Graph, Stream};
 use foretoken::kernel::{
     Attention, AttentionMask, Control, DeltaCommit, GatedDelta, GatedNorm, HeadMap, KvPair, Op,
     Path, Regime, RmsNorm, RowSet, ShortConv, SwiGlu, TopK, TreeRows,
@@ -150,6 +150,7 @@ impl Bench {
         GatedDelta {
             control: self.control(rows, 0),
             regime: Regime::Step,
+            activations: Activations::Fast,
             qkv: self.f32(&[rows, 3 * heads * d]),
             alpha: self.f32(&[rows, heads]),
             beta: self.f32(&[rows, heads]),

@@ -178,6 +178,7 @@ impl Model<'_> {
         let delta = GatedDelta {
             control: self.control.clone(),
             regime: Regime::Step,
+            activations: Activations::Fast,
             qkv: conv.out.clone(),
             alpha: self.f32(&[ROWS, 2]),
             beta: self.f32(&[ROWS, 2]),
@@ -284,6 +285,7 @@ impl Model<'_> {
             GatedDelta {
                 control: control(),
                 regime: Regime::Step,
+                activations: Activations::Fast,
                 qkv: convolved,
                 alpha: self.f32(&[m, 2]),
                 beta: self.f32(&[m, 2]),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use foretoken::Error;
-use foretoken::device::{Device, DeviceFault, Driver};
+use foretoken::device::{Activations, Device, DeviceFault, Driver};
 use foretoken::kernel::{
     Control, ConvCommit, DeltaCommit, GatedDelta, HeadMap, Op, Path, Regime, ShortConv, TreeRows,
 };
@@ -68,6 +68,7 @@ fn delta(device: &dyn Device, rows: usize, tree: Option<TreeRows>) -> GatedDelta
     GatedDelta {
         control: Control(words(device, &[4], &[rows as i32, 0, 0, 0])),
         regime: Regime::Step,
+        activations: Activations::Fast,
         qkv: f32(device, &[CAPACITY, 2 * 16 + 2 * 40]),
         alpha: f32(device, &[CAPACITY, 2]),
         beta: f32(device, &[CAPACITY, 2]),

@@ -12,7 +12,7 @@
 mod common;
 
 use foretoken::Result;
-use foretoken::device::Device;
+use foretoken::device::{Activations, Device};
 use foretoken::kernel::{Control, GatedDelta, HeadMap, Op, Regime, Stamp};
 use foretoken::tensor::{DType, Shape, Tensor};
 
@@ -98,6 +98,7 @@ impl Bench<'_> {
         let op = GatedDelta {
             control,
             regime: self.regime,
+            activations: Activations::Fast,
             qkv: self.values(&[rows, 2 * hk * dk + hv * dv], (-1.0, 1.0))?,
             alpha: self.values(&[rows, hv], (-6.0, 2.0))?,
             beta: self.values(&[rows, hv], (-4.0, 4.0))?,

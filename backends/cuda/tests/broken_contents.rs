@@ -4,7 +4,7 @@
 mod common;
 
 use foretoken::Error;
-use foretoken::device::{Device, DeviceFault};
+use foretoken::device::{Activations, Device, DeviceFault};
 use foretoken::kernel::{
     Attention, AttentionMask, Control, ConvCommit, DeltaCommit, GatedDelta, HeadMap, KvPair, Op,
     Path, Regime, ShortConv, TreeRows,
@@ -75,6 +75,7 @@ fn delta(device: &dyn Device, rows: i32) -> GatedDelta {
     GatedDelta {
         control: control(device, rows, 0),
         regime: Regime::Step,
+        activations: Activations::Fast,
         qkv: f32(device, &[4, 2 * 16 + 8]),
         alpha: f32(device, &[4, 1]),
         beta: f32(device, &[4, 1]),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use foretoken::device::Device;
+use foretoken::device::{Activations, Device};
 use foretoken::kernel::{Control, GatedDelta, HeadMap, Regime, TreeRows};
 use foretoken::tensor::{DType, Shape, Tensor};
 
@@ -79,6 +79,7 @@ fn run(
     let op = GatedDelta {
         control: Control(i32(device, &[4], &[m as i32, 0, 0, 0])),
         regime: Regime::Step,
+        activations: Activations::Fast,
         qkv: f32(device, &[m, width], &pick(width, 100)),
         alpha: f32(device, &[m, hv], &pick(hv, 200)),
         beta: f32(device, &[m, hv], &pick(hv, 300)),

@@ -2,6 +2,7 @@
 
 use super::control::{Control, Regime};
 use super::tree::TreeRows;
+use crate::device::Activations;
 use crate::tensor::Tensor;
 
 /// Depthwise causal convolution with SiLU over the token axis:
@@ -50,6 +51,9 @@ pub struct GatedDelta {
     pub control: Control,
     /// Step or prefill. A driver may use the chunked form in prefill.
     pub regime: Regime,
+    /// What products of the chunked form may be rounded to: with [`Activations::Fast`] to 16
+    /// bits, with [`Activations::F32`] to nothing below F32.
+    pub activations: Activations,
     /// `[M, 2 * Hk * dk + Hv * dv]` F32: queries, keys, values after the convolution.
     pub qkv: Tensor,
     /// `[M, Hv]` F32 decay input.

@@ -132,7 +132,7 @@ impl GraphBuilder<'_> {
         state: &RecurrentLayer,
     ) -> Result<(ShortConv, GatedDelta)> {
         let missing = DeviceFault::BadOperands { op: "graph", detail: "no delta buffers" };
-        let Mixer::Delta { conv, a, dt_bias, .. } = &layer.mixer else {
+        let Mixer::Delta { qkv, conv, a, dt_bias, .. } = &layer.mixer else {
             return Err(missing.into());
         };
         let b = self.buffers.delta.as_ref().ok_or(missing.clone())?;
@@ -154,6 +154,7 @@ impl GraphBuilder<'_> {
         let delta = GatedDelta {
             control: control(),
             regime,
+            activations: qkv.spec.activations,
             qkv: kept.conv.clone(),
             alpha: kept.alpha.clone(),
             beta: kept.beta.clone(),

@@ -2,6 +2,7 @@
 
 use super::delta::{EPS, Inputs, SHAPES, Shape, close};
 use super::{SPARE, WIDTHS};
+use crate::device::Activations;
 use crate::kernel::{
     ConvCommit, DeltaCommit, GatedDelta, HeadMap, Path, Regime, ShortConv, TreeRows,
 };
@@ -206,6 +207,7 @@ fn refused_delta(rig: &mut Rig<'_>) -> Result<(), CaseFault> {
     let delta = GatedDelta {
         control: rig.control([1, 0, 0, 0])?,
         regime: Regime::Step,
+        activations: Activations::Fast,
         qkv: rig.blank("qkv", &[rows, 2 * hk * dk + hv * dv])?,
         alpha: rig.blank("alpha", &[rows, hv])?,
         beta: rig.blank("beta", &[rows, hv])?,

@@ -5,7 +5,7 @@
 
 mod chunk;
 
-use foretoken::device::DeviceFault;
+use foretoken::device::{Activations, DeviceFault};
 use foretoken::kernel::{DeltaCommit, GatedDelta, HeadMap, KernelKey, Regime};
 use foretoken::tensor::DType;
 
@@ -135,7 +135,8 @@ pub(super) fn prepare(bind: &Bind<'_>, op: &GatedDelta) -> Result<CudaKernel, De
     bind.apart(&[&op.out, &op.state], &inputs)?;
     let rows = rule.rows.min(outs);
     let out = bind.view::<f32>(&op.out)?;
-    if op.regime == Regime::Prefill && op.tree.is_none() && chunk::is_for(bind, &rule) {
+    let fast = op.regime == Regime::Prefill && op.activations == Activations::Fast;
+    if fast && op.tree.is_none() && chunk::is_for(bind, &rule) {
         return chunk::prepare(bind, &rule, &out, rows);
     }
     let [plain, tree] = rule.names();
