@@ -15,14 +15,11 @@ mod common;
 
 use foretoken::Result;
 use foretoken::device::Device;
-use foretoken::kernel::{Attention, AttentionMask, Control, KvPair, Op, Regime, Stamp, TreeRows};
+use foretoken::kernel::{Attention, AttentionMask, Control, KvPair, Regime, TreeRows};
 use foretoken::tensor::{DType, Shape, Tensor};
 
 /// Bytes of caches in a graph: several times any second-level cache.
 const ROTATED: usize = 256 << 20;
-
-/// Replays, of which the fastest counts.
-const REPLAYS: usize = 5;
 
 fn main() {
     let args: Vec<String> = common::arguments();
@@ -136,15 +133,13 @@ impl Bench<'_> {
             _ => (ROTATED / cache_bytes).clamp(2, 16),
         };
         let control = Control(self.ints(&[4], &[rows as i32, before as i32, 0, 0])?);
-        let clock = self.tensor(DType::I64, &[2])?;
         let q = self.values(DType::F32, &[rows, self.q_heads, self.d], 3)?;
         let out = self.tensor(DType::F32, &[rows, self.q_heads, self.d])?;
         let mask = match what {
             "tree" => AttentionMask::Tree(self.tree(rows)?),
             _ => AttentionMask::Causal,
         };
-        let stamp = |slot| self.device.prepare(&Op::from(Stamp { clock: clock.clone(), slot }));
-        let mut kernels = vec![stamp(0)?];
+        let mut kernels = Vec::new();
         for seed in 0..copies as u32 {
             let k = self.values(self.dtype, &dims, 10 + seed)?;
             let v = self.values(self.dtype, &dims, 100 + seed)?;
@@ -160,18 +155,7 @@ impl Bench<'_> {
             kernels.push(self.device.prepare(&op.into())?);
         }
         let variant = kernels.last().map_or("", |kernel| kernel.key().variant);
-        kernels.push(stamp(1)?);
-        let graph = self.device.record(&kernels)?;
-        let mut stream = self.device.stream()?;
-        let mut best = f64::MAX;
-        for _ in 0..REPLAYS {
-            stream.launch_graph(&*graph)?;
-            stream.synchronize()?;
-            let mut read = [0; 16];
-            stream.read(clock.buffer(), 0, &mut read)?;
-            let at = |i: usize| i64::from_le_bytes(read[i..i + 8].try_into().unwrap_or_default());
-            best = best.min((at(8) - at(0)) as f64 / copies as f64);
-        }
-        Ok((best, variant))
+        let timed = common::Timed::new(self.device, &kernels)?;
+        Ok((timed.nanoseconds(&mut *self.device.stream()?)?, variant))
     }
 }

@@ -13,14 +13,11 @@ mod common;
 
 use foretoken::Result;
 use foretoken::device::{Activations, Device};
-use foretoken::kernel::{Control, GatedDelta, HeadMap, Op, Regime, Stamp};
+use foretoken::kernel::{Control, GatedDelta, HeadMap, Regime};
 use foretoken::tensor::{DType, Shape, Tensor};
 
 /// Operations in a graph.
 const COPIES: usize = 8;
-
-/// Replays, of which the fastest counts.
-const REPLAYS: usize = 5;
 
 fn main() {
     let args: Vec<String> = common::arguments();
@@ -94,7 +91,6 @@ impl Bench<'_> {
         let control = Control(self.tensor(DType::I32, &[4])?);
         let words: Vec<u8> = [rows as i32, 0, 0, 0].iter().flat_map(|x| x.to_le_bytes()).collect();
         self.device.stream()?.write(control.0.buffer(), 0, &words)?;
-        let clock = self.tensor(DType::I64, &[2])?;
         let op = GatedDelta {
             control,
             regime: self.regime,
@@ -111,25 +107,13 @@ impl Bench<'_> {
             head_map: HeadMap::Tiled,
             eps: 1e-6,
         };
-        let stamp = |slot| self.device.prepare(&Op::from(Stamp { clock: clock.clone(), slot }));
-        let mut kernels = vec![stamp(0)?];
+        let mut kernels = Vec::new();
         for _ in 0..COPIES {
             let state = self.values(&[hv, dv, dk], (-0.5, 0.5))?;
             kernels.push(self.device.prepare(&GatedDelta { state, ..op.clone() }.into())?);
         }
         let variant = kernels.last().map_or("", |kernel| kernel.key().variant);
-        kernels.push(stamp(1)?);
-        let graph = self.device.record(&kernels)?;
-        let mut stream = self.device.stream()?;
-        let mut best = f64::MAX;
-        for _ in 0..REPLAYS {
-            stream.launch_graph(&*graph)?;
-            stream.synchronize()?;
-            let mut read = [0; 16];
-            stream.read(clock.buffer(), 0, &mut read)?;
-            let at = |i: usize| i64::from_le_bytes(read[i..i + 8].try_into().unwrap_or_default());
-            best = best.min((at(8) - at(0)) as f64 / COPIES as f64);
-        }
-        Ok((best, variant))
+        let timed = common::Timed::new(self.device, &kernels)?;
+        Ok((timed.nanoseconds(&mut *self.device.stream()?)?, variant))
     }
 }

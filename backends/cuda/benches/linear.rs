@@ -16,16 +16,13 @@ mod common;
 
 use foretoken::Result;
 use foretoken::device::{Activations, Device, HostTensor, Weight, WeightRole, WeightSpec};
-use foretoken::kernel::{Control, Linear, LinearPart, Op, Regime, RowSet, Stamp};
+use foretoken::kernel::{Control, Linear, LinearPart, Op, Regime, RowSet};
 use foretoken::tensor::{DType, Shape, Tensor};
 
 const SHAPES: &str = "10240x5120,5120x17408,34816x5120,248320x5120";
 
 /// Bytes of weights in a graph: several times any second-level cache.
 const ROTATED: usize = 512 << 20;
-
-/// Replays, of which the fastest counts.
-const REPLAYS: usize = 7;
 
 fn main() {
     let args: Vec<String> = common::arguments();
@@ -88,15 +85,13 @@ impl<'a> Case<'a> {
     fn run(&self, m: usize) -> Result<[f64; 2]> {
         let WeightSpec { rows, cols, .. } = self.weights[0].spec;
         let control = self.tensor(DType::I32, &[4])?;
-        let clock = self.tensor(DType::I64, &[2])?;
         let x = self.tensor(DType::F32, &[m, cols])?;
         let out = self.tensor(DType::F32, &[m, rows])?;
         let mut stream = self.device.stream()?;
         let values = (0..m * cols).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0);
         let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
         stream.write(x.buffer(), 0, &bytes)?;
-        let stamp = |slot| self.device.prepare(&Op::from(Stamp { clock: clock.clone(), slot }));
-        let mut kernels = vec![stamp(0)?];
+        let mut kernels = Vec::new();
         for weight in &self.weights {
             let (weight, out) = (weight.clone(), out.clone());
             let parts = vec![LinearPart { weight, out, accumulate: false }];
@@ -105,20 +100,11 @@ impl<'a> Case<'a> {
             let op = Linear { control, regime, rows: RowSet::All, x: x.clone(), parts };
             kernels.push(self.device.prepare(&Op::from(op))?);
         }
-        kernels.push(stamp(1)?);
-        let graph = self.device.record(&kernels)?;
+        let timed = common::Timed::new(&*self.device, &kernels)?;
         let mut best = [f64::MAX; 2];
         for (live, best) in [m, 0].into_iter().zip(&mut best) {
             stream.write(control.buffer(), 0, &(live as i32).to_le_bytes())?;
-            for _ in 0..REPLAYS {
-                stream.launch_graph(&*graph)?;
-                stream.synchronize()?;
-                let mut read = [0; 16];
-                stream.read(clock.buffer(), 0, &mut read)?;
-                let at =
-                    |i: usize| i64::from_le_bytes(read[i..i + 8].try_into().unwrap_or_default());
-                *best = best.min((at(8) - at(0)) as f64 / self.weights.len() as f64);
-            }
+            *best = timed.nanoseconds(&mut *stream)?;
         }
         Ok(best)
     }

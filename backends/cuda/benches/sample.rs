@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use foretoken::Result;
 use foretoken::device::Device;
-use foretoken::kernel::{Control, Op, Sample, SampleParams, Stamp, TopK};
+use foretoken::kernel::{Control, Op, Sample, SampleParams, TopK};
 use foretoken::sample::SamplingParams;
 use foretoken::tensor::{DType, Shape, Tensor};
 
@@ -53,7 +53,6 @@ fn run(device: &dyn Device, v: usize, m: usize) -> Result<[f64; 4]> {
     let params = tensor(DType::I32, &[SampleParams::WORDS])?;
     let positions = tensor(DType::I32, &[m])?;
     let logits = tensor(DType::F32, &[m, v])?;
-    let clock = tensor(DType::I64, &[2])?;
     let mut stream = device.stream()?;
     let words = |words: &[i32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
     stream.write(control.buffer(), 0, &words(&[m as i32, 0, 0, m as i32]))?;
@@ -91,26 +90,16 @@ fn run(device: &dyn Device, v: usize, m: usize) -> Result<[f64; 4]> {
         vocab: v,
         choices: tensor(DType::I32, &[m, 1])?,
     };
-    let stamp = |slot| device.prepare(&Op::from(Stamp { clock: clock.clone(), slot }));
+    // Microseconds of these, one after the other.
     let mut time = |ops: &[Op]| -> Result<f64> {
-        let mut kernels = vec![stamp(0)?];
+        let mut kernels = Vec::new();
         for _ in 0..REPEATS {
             for op in ops {
                 kernels.push(device.prepare(op)?);
             }
         }
-        kernels.push(stamp(1)?);
-        let graph = device.record(&kernels)?;
-        let mut best = f64::MAX;
-        for _ in 0..REPLAYS {
-            stream.launch_graph(&*graph)?;
-            stream.synchronize()?;
-            let mut read = [0; 16];
-            stream.read(clock.buffer(), 0, &mut read)?;
-            let at = |i: usize| i64::from_le_bytes(read[i..i + 8].try_into().unwrap_or_default());
-            best = best.min((at(8) - at(0)) as f64 / REPEATS as f64 / 1e3);
-        }
-        Ok(best)
+        let each = common::Timed::new(device, &kernels)?.nanoseconds(&mut *stream)?;
+        Ok(each * ops.len() as f64 / 1e3)
     };
     let greedy = time(&[one.into()])?;
     let candidates = time(&[many.clone().into()])?;
