@@ -100,7 +100,7 @@ impl<'a> Case<'a> {
             let op = Linear { control, regime, rows: RowSet::All, x: x.clone(), parts };
             kernels.push(self.device.prepare(&Op::from(op))?);
         }
-        let timed = common::Timed::new(&*self.device, &kernels)?;
+        let timed = common::Timed::new(self.device, &kernels)?;
         let mut best = [f64::MAX; 2];
         for (live, best) in [m, 0].into_iter().zip(&mut best) {
             stream.write(control.buffer(), 0, &(live as i32).to_le_bytes())?;
