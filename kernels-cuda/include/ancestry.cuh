@@ -33,7 +33,8 @@ __device__ inline bool read_tree(Site site, const int *parents, const int *depth
       good = good && parent == -1 && depth == 0;
     } else {
       // By induction from row 0 on, all depths are then true ones.
-      good = good && parent >= 0 && parent < row && depth > 0 && depth - 1 == ahead(depths + parent);
+      good = good && parent >= 0 && parent < row && depth > 0 &&
+             depth - 1 == ahead(depths + parent);
     }
   }
   if (__syncthreads_and(good)) return true;

@@ -207,3 +207,13 @@ __device__ inline void operands(uint32_t (&a)[4][4], const float (&x)[8][4]) {
 }
 
 }  // namespace ft::delta
+
+// A kernel by `run<DK>` of the source.
+#define FT_GATED_DELTA_STATE(NAME, DK, THREADS)                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS) NAME(                                  \
+      ft::Site site, const int *control, const float *qkv, const char *keys,                   \
+      const char *heads, float *state, float *out, int first, int count, int capacity,         \
+      int key_heads, int dk, int dv, int tiled, int stages) {                                  \
+    run<DK>(StateArgs{site, control, qkv, keys, heads, state, out, first, count, capacity,     \
+                      key_heads, dk, dv, tiled, stages});                                      \
+  }

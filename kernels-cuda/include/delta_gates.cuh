@@ -1,4 +1,4 @@
-// The gates of the delta rule, and which key head a value head reads.
+// The gates of the delta rule.
 #pragma once
 
 namespace ft::delta {

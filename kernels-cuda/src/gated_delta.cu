@@ -5,8 +5,9 @@
 //
 // Launch: a block of 3 warps for 16 of a head's dv columns: grid (dv / 16, Hv). A column's
 // state lies in the registers of 8 lanes of the first 2 warps, element `32 i + 4 j + r` in
-// lane j, for the whole call; lanes have two columns, which share what is read of a row. Rows come in tiles through shared memory: the last warp loads
-// them and brings them to unit length while the others work on the tile before.
+// lane j, for the whole call; lanes have two columns, which share what is read of a row. Rows
+// come in tiles through shared memory: the last warp loads them and brings them to unit length
+// while the others work on the tile before; the first tile these bring themselves.
 //
 // A kernel follows a list of entries, one row each: rows 0, 1, 2..., the rows of a path,
 // or a tree depth first. At a node of a tree its leaves come first: they leave the

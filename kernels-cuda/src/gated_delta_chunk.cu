@@ -230,7 +230,9 @@ __device__ inline void run(const Args &args) {
   for (int member = 0; member < group; ++member) {
     if (member % kWarps == 0) {
       if (member > 0) __syncthreads();
-      if (member + warp < group) make(room.gates[warp], args, value_head(member + warp), row, count);
+      if (member + warp < group) {
+        make(room.gates[warp], args, value_head(member + warp), row, count);
+      }
     }
     __syncthreads();  // also the last reading of keys and queries, and of the head before
     const Gates &gates = room.gates[member % kWarps];

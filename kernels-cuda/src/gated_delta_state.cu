@@ -147,13 +147,5 @@ __device__ inline void run(const StateArgs &args) {
 
 }  // namespace
 
-#define FT_GATED_DELTA_STATE(DK)                                                               \
-  extern "C" __global__ void __launch_bounds__(kMostThreads) gated_delta_state_##DK(           \
-      ft::Site site, const int *control, const float *qkv, const char *keys,                   \
-      const char *heads, float *state, float *out, int first, int count, int capacity,         \
-      int key_heads, int dk, int dv, int tiled, int stages) {                                  \
-    run<DK>(StateArgs{site, control, qkv, keys, heads, state, out, first, count, capacity,     \
-                      key_heads, dk, dv, tiled, stages});                                      \
-  }
-FT_GATED_DELTA_STATE(64)
-FT_GATED_DELTA_STATE(128)
+FT_GATED_DELTA_STATE(gated_delta_state_64, 64, kMostThreads)
+FT_GATED_DELTA_STATE(gated_delta_state_128, 128, kMostThreads)

@@ -200,15 +200,7 @@ __device__ inline void run(const StateArgs &args) {
 
 }  // namespace
 
-#define FT_GATED_DELTA_WGMMA(DK)                                                               \
-  extern "C" __global__ void __launch_bounds__(kThreads) gated_delta_state_##DK##_sm90a(       \
-      ft::Site site, const int *control, const float *qkv, const char *keys,                   \
-      const char *heads, float *state, float *out, int first, int count, int capacity,         \
-      int key_heads, int dk, int dv, int tiled, int stages) {                                  \
-    run<DK>(StateArgs{site, control, qkv, keys, heads, state, out, first, count, capacity,     \
-                      key_heads, dk, dv, tiled, stages});                                      \
-  }
-FT_GATED_DELTA_WGMMA(64)
-FT_GATED_DELTA_WGMMA(128)
+FT_GATED_DELTA_STATE(gated_delta_state_64_sm90a, 64, kThreads)
+FT_GATED_DELTA_STATE(gated_delta_state_128_sm90a, 128, kThreads)
 
 #endif
